@@ -1,0 +1,33 @@
+"""What a node is handed from outside: time, chance, and the way off the loop.
+
+Nothing in a node reads a clock, draws a random number or starts a thread by itself. Production and the
+simulator hand in their own, and run the very same code.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Clock(Protocol):
+    def monotonic_ms(self) -> int:
+        """For time-outs and ages: never goes back, says nothing about the date."""
+        ...
+
+    def wall_ms(self) -> int:
+        """For record timestamps and retention only."""
+        ...
+
+
+class Random(Protocol):
+    def bits(self, count: int) -> int:
+        """An unpredictable number of that many bits."""
+        ...
+
+
+class Offload(Protocol):
+    """The one way off the event loop. Jobs of a lane run one at a time, in the order they were given."""
+
+    def run(self, lane: str, job: Callable[[], T]) -> asyncio.Future[T]: ...

@@ -1,0 +1,1 @@
+"""Fixtures for projects that test against an embedded Headrace."""
