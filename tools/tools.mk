@@ -1,0 +1,49 @@
+# External programs for tests and benchmarks, all below .tools/ (ignored by git). Everything is named by package and
+# version; the registries are those that mvn, npm, pip and apt are configured with. A stamp file per tool makes the
+# second run free, and a changed pom.xml, package.json or requirements.txt fetches anew.
+
+TOOLS_DIR := .tools
+TOOLS_PYTHON ?= python3
+
+# $(call need,PROGRAM,DEBIAN PACKAGES): the program, installed by apt when we are root, or one clear sentence.
+need = command -v $(1) >/dev/null || { \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		echo "installing $(2)"; \
+		{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(2); } \
+			>/dev/null 2>&1 || { echo "apt could not install $(2), which $@ needs" >&2; exit 1; }; \
+	else echo "$@ needs $(1): please install $(2)" >&2; exit 1; fi; }
+
+# $(call jars,POM,DIRECTORY): the jars that a pom names, copied into a fresh directory.
+jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm -rf $(2) && \
+	mvn -q -B -ntp -Dstyle.color=never -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2))
+
+.PHONY: kafka-jars kafkajs kcat spark tools
+
+tools: kafka-jars kafkajs kcat spark
+
+kafka-jars: $(TOOLS_DIR)/kafka/stamp
+$(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml
+	@echo "fetching Apache Kafka"
+	@$(call need,javac,openjdk-17-jdk-headless)
+	@$(call jars,$<,$(TOOLS_DIR)/kafka/libs)
+	@touch $@
+
+kafkajs: $(TOOLS_DIR)/node/stamp
+$(TOOLS_DIR)/node/stamp: tools/node/package.json
+	@echo "fetching kafkajs"
+	@$(call need,node,nodejs)
+	@$(call need,npm,npm)
+	@mkdir -p $(@D) && cp $< $(@D)/package.json
+	@npm install --prefix $(@D) --no-package-lock --no-audit --no-fund --loglevel=error
+	@touch $@
+
+kcat:
+	@$(call need,kcat,kcat)
+
+spark: $(TOOLS_DIR)/spark/stamp
+$(TOOLS_DIR)/spark/stamp: tools/spark/pom.xml tools/spark/requirements.txt
+	@echo "fetching Spark and its Kafka connector"
+	@$(call jars,$<,$(TOOLS_DIR)/spark/jars)
+	@test -x $(TOOLS_DIR)/spark/venv/bin/python || $(TOOLS_PYTHON) -m venv $(TOOLS_DIR)/spark/venv
+	@$(TOOLS_DIR)/spark/venv/bin/pip install --quiet --disable-pip-version-check -r tools/spark/requirements.txt
+	@touch $@
