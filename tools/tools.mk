@@ -15,7 +15,8 @@ need = command -v $(1) >/dev/null || { \
 
 # $(call jars,POM,DIRECTORY): the jars that a pom names, copied into a fresh directory.
 jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm -rf $(2) && \
-	mvn -q -B -ntp -Dstyle.color=never -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2))
+	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
+		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
 .PHONY: kafka-jars kafkajs kcat spark tools
 
@@ -34,7 +35,7 @@ $(TOOLS_DIR)/node/stamp: tools/node/package.json
 	@$(call need,node,nodejs)
 	@$(call need,npm,npm)
 	@mkdir -p $(@D) && cp $< $(@D)/package.json
-	@npm install --prefix $(@D) --no-package-lock --no-audit --no-fund --loglevel=error
+	@npm install --prefix $(@D) --no-package-lock --no-audit --no-fund --loglevel=error >/dev/null
 	@touch $@
 
 kcat:
