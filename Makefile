@@ -1,0 +1,72 @@
+# Every target does all of its own set-up, once: stamp files in .venv/ and .tools/ make the second run free.
+# The package registries are those that pip, apt, mvn and npm are configured with.
+
+SHELL := bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := .venv/bin
+CODE := src tests tools $(wildcard bench)
+
+# What one run may be told: `make up PORT=9192`, `make test ARGS='-k produce'`, `make hunt EXAMPLES=100000`.
+PORT ?= 9092
+ARGS ?=
+EXAMPLES ?= 5000
+
+.PHONY: help setup up test check format hunt bench docs clean
+
+help:
+	@echo 'make up      a broker on 127.0.0.1:$(PORT), until Ctrl-C'
+	@echo 'make test    all tests, real Kafka clients and Spark among them'
+	@echo 'make check   format, lint, types, who imports whom, tidiness'
+	@echo 'make format  what check asks of the format'
+	@echo 'make hunt    long random searches: fuzzing and chaos; prints its figures'
+	@echo 'make bench   Headrace beside Apache Kafka, in one run'
+	@echo 'make docs    docs/COMPATIBILITY.md from the API table'
+	@echo 'make setup   only the virtual environment in .venv; every target above does it by itself'
+	@echo 'make clean   everything that make made, except benchmark results'
+
+include tools/tools.mk
+
+setup: .venv/stamp
+
+.venv/stamp: pyproject.toml
+	@test -n "$(PYTHON)" || { echo 'Headrace needs Python 3.11 or newer; if there is one, say where: make PYTHON=...' >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { $(call need,python3-venv,python3-venv); }
+	@test -x $(BIN)/python || { echo 'making .venv'; $(PYTHON) -m venv .venv; }
+	@echo 'installing Headrace and what it is developed with into .venv'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+up: setup
+	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)
+
+test: setup tools
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: setup
+	@$(BIN)/ruff format --check $(CODE)
+	@$(BIN)/ruff check $(CODE)
+	@$(BIN)/mypy $(CODE)
+	@$(BIN)/python -m tools.imports
+	@$(BIN)/python -m tools.tidy
+
+format: setup
+	@$(BIN)/ruff format $(CODE)
+	@$(BIN)/ruff check --fix-only $(CODE)
+
+hunt: setup
+	@HYPOTHESIS_PROFILE=hunt HUNT_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest --timeout=0 -s \
+		--hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
+
+bench: setup kafka-jars
+	@$(BIN)/python -m bench $(ARGS)
+
+docs: setup
+	@$(BIN)/python -m tools.compatibility --write
+
+clean:
+	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
