@@ -1,0 +1,427 @@
+"""Every setting once. Names are Kafka's, with underscores for dots; defaults are Kafka's unless the text says why not.
+
+A topic's effective value comes from, strongest first: the topic's own setting, the node's, the cluster's,
+what the node was started with, the default. Nothing else in the program reads files or the environment.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+from weakref import WeakValueDictionary
+
+from headrace.settings import (
+    INT_MAX,
+    LONG_MAX,
+    InvalidSetting,
+    Setting,
+    Value,
+    attribute,
+    declared,
+    flag,
+    parse,
+    parse_all,
+    real,
+    whole,
+    word,
+    words,
+)
+
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+_DAY_MS = 86_400_000
+
+_NO_COMPACTION = {"compact": "this version does not compact topics, only delete is possible"}
+_COMPRESSION = ("producer", "uncompressed", "zstd", "lz4", "snappy", "gzip")
+_NO_RECOMPRESSION = dict.fromkeys(
+    _COMPRESSION[1:], "the broker stores what producers send and never compresses anew, only producer is possible"
+)
+_NO_PREALLOCATION = {"true": "files grow as they are written, only false is possible"}
+_NO_TIER = {"true": "this version has no tiered storage, only false is possible"}
+_TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
+class TopicConfig:
+    """The effective settings of a topic. Topics with equal overrides share one (TopicConfigs)."""
+
+    cleanup_policy: tuple[str, ...] = words(
+        ("delete",),
+        "What happens to old segments.",
+        choices=("delete", "compact"),
+        not_yet=_NO_COMPACTION,
+        inherits=(("log.cleanup.policy", 1),),
+    )
+    compression_type: str = word(
+        "producer",
+        "How batches are stored: as the producer sent them.",
+        choices=_COMPRESSION,
+        not_yet=_NO_RECOMPRESSION,
+        inherits=(("compression.type", 1),),
+    )
+    delete_retention_ms: int = whole(
+        _DAY_MS,
+        "How long a compacted topic keeps delete markers.",
+        inherits=(("log.cleaner.delete.retention.ms", 1),),
+        unused=True,
+    )
+    file_delete_delay_ms: int = whole(
+        60_000,
+        "How long the files of a deleted segment or partition stay on disk.",
+        inherits=(("log.segment.delete.delay.ms", 1),),
+    )
+    flush_messages: int = whole(
+        LONG_MAX,
+        "After how many records a partition is fsynced; 1 means before every acknowledgement.",
+        low=1,
+        inherits=(("log.flush.interval.messages", 1),),
+    )
+    flush_ms: int = whole(
+        LONG_MAX, "How long a record may wait for its fsync.", inherits=(("log.flush.interval.ms", 1),)
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = words(
+        (), "Replicas whose replication is throttled on the follower.", unused=True
+    )
+    index_interval_bytes: int = whole(
+        4096,
+        "How many bytes of a segment lie between two index entries.",
+        high=INT_MAX,
+        inherits=(("log.index.interval.bytes", 1),),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = words(
+        (), "Replicas whose replication is throttled on the leader.", unused=True
+    )
+    max_compaction_lag_ms: int = whole(
+        LONG_MAX,
+        "How long a record may stay uncompacted.",
+        low=1,
+        inherits=(("log.cleaner.max.compaction.lag.ms", 1),),
+        unused=True,
+    )
+    max_message_bytes: int = whole(
+        1_048_588,
+        "The largest batch that the topic takes, as it comes from the producer.",
+        high=INT_MAX,
+        inherits=(("message.max.bytes", 1),),
+    )
+    message_timestamp_after_max_ms: int = whole(
+        _HOUR_MS,
+        "How far in the future a record's timestamp may lie (CreateTime only).",
+        inherits=(("log.message.timestamp.after.max.ms", 1),),
+    )
+    message_timestamp_before_max_ms: int = whole(
+        LONG_MAX,
+        "How far in the past a record's timestamp may lie (CreateTime only).",
+        inherits=(("log.message.timestamp.before.max.ms", 1),),
+    )
+    message_timestamp_type: str = word(
+        "CreateTime",
+        "Whether a record keeps the producer's timestamp or gets the time of its append.",
+        choices=_TIMESTAMP_TYPES,
+        inherits=(("log.message.timestamp.type", 1),),
+    )
+    min_cleanable_dirty_ratio: float = real(
+        0.5,
+        "The share of uncompacted bytes from which a log is compacted.",
+        low=0,
+        high=1,
+        inherits=(("log.cleaner.min.cleanable.ratio", 1),),
+        unused=True,
+    )
+    min_compaction_lag_ms: int = whole(
+        0,
+        "How long a record stays uncompacted at least.",
+        inherits=(("log.cleaner.min.compaction.lag.ms", 1),),
+        unused=True,
+    )
+    min_insync_replicas: int = whole(
+        1,
+        "How many replicas must be in sync for a produce request with acks=all; more than there are replicas acts "
+        "as all of them.",
+        low=1,
+        high=INT_MAX,
+        inherits=(("min.insync.replicas", 1),),
+    )
+    preallocate: bool = flag(
+        False,
+        "Whether segment files are allocated in full when they are created.",
+        not_yet=_NO_PREALLOCATION,
+        inherits=(("log.preallocate", 1),),
+    )
+    remote_storage_enable: bool = flag(False, "Whether old segments go to the tier.", not_yet=_NO_TIER)
+    retention_bytes: int = whole(
+        -1,
+        "How many bytes a partition keeps; -1 is no limit.",
+        low=-1,
+        inherits=(("log.retention.bytes", 1),),
+    )
+    retention_ms: int = whole(
+        7 * _DAY_MS,
+        "How long records are kept; -1 is for ever.",
+        low=-1,
+        inherits=(
+            ("log.retention.ms", 1),
+            ("log.retention.minutes", _MINUTE_MS),
+            ("log.retention.hours", _HOUR_MS),
+        ),
+    )
+    segment_bytes: int = whole(
+        1 << 30,
+        "The size at which a new segment file begins. Kafka asks for at least 1 MB; small ones serve tests here.",
+        low=14,
+        high=INT_MAX,
+        inherits=(("log.segment.bytes", 1),),
+    )
+    segment_index_bytes: int = whole(
+        10 << 20,
+        "The size of an offset index at which a new segment begins.",
+        low=4,
+        high=INT_MAX,
+        inherits=(("log.index.size.max.bytes", 1),),
+    )
+    segment_jitter_ms: int = whole(
+        0,
+        "The most that is taken at random from segment.ms, so that partitions do not roll together.",
+        inherits=(("log.roll.jitter.ms", 1), ("log.roll.jitter.hours", _HOUR_MS)),
+    )
+    segment_ms: int = whole(
+        7 * _DAY_MS,
+        "The age at which a new segment begins though the old one is not full.",
+        low=1,
+        inherits=(("log.roll.ms", 1), ("log.roll.hours", _HOUR_MS)),
+    )
+    unclean_leader_election_enable: bool = flag(
+        False,
+        "Whether a replica that lost records may lead when no other is left.",
+        inherits=(("unclean.leader.election.enable", 1),),
+    )
+
+    @classmethod
+    def resolve(cls, broker: "BrokerConfig", overrides: Mapping[str, str]) -> "TopicConfig":
+        """Raises InvalidSetting for an override that is unknown or not allowed."""
+        return replace(topic_defaults(broker), **_checked_topic(parse_all(TOPIC_SETTINGS, overrides, "topic")))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """The effective settings of a node. Those marked dynamic change while it runs, by a new BrokerConfig."""
+
+    auto_create_topics_enable: bool = flag(True, "Whether asking for an unknown topic creates it.")
+    broker_rack: str | None = word(None, "The rack of this node, for clients that prefer near replicas.")
+    compression_type: str = word(
+        "producer",
+        "Default of the topic setting compression.type.",
+        choices=_COMPRESSION,
+        not_yet=_NO_RECOMPRESSION,
+        dynamic=True,
+    )
+    connections_max_idle_ms: int = whole(600_000, "A connection that is silent for so long is closed.", low=1)
+    default_replication_factor: int = whole(
+        1, "How many replicas a partition gets when nobody says.", low=1, high=32_767
+    )
+    delete_topic_enable: bool = flag(True, "Whether topics can be deleted.")
+    disk_reserve_bytes: int = whole(
+        256 << 20,
+        "Space kept aside in the data directory, so that checkpoints can be written when the disk is full. "
+        "A setting of Headrace.",
+    )
+    fetch_max_bytes: int = whole(57_671_680, "The most that one fetch response holds.", low=1024, high=INT_MAX)
+    list_offsets_guard_scope: str = word(
+        "all",
+        "Which lookups of offsets are refused while a new leader does not know how far the log is committed: all, "
+        "or only those of the latest offset as in Kafka. A setting of Headrace.",
+        choices=("all", "latest"),
+    )
+    log_cleaner_delete_retention_ms: int = whole(
+        _DAY_MS, "Default of the topic setting delete.retention.ms.", dynamic=True, unused=True
+    )
+    log_cleaner_max_compaction_lag_ms: int = whole(
+        LONG_MAX, "Default of the topic setting max.compaction.lag.ms.", low=1, dynamic=True, unused=True
+    )
+    log_cleaner_min_cleanable_ratio: float = real(
+        0.5, "Default of the topic setting min.cleanable.dirty.ratio.", low=0, high=1, dynamic=True, unused=True
+    )
+    log_cleaner_min_compaction_lag_ms: int = whole(
+        0, "Default of the topic setting min.compaction.lag.ms.", dynamic=True, unused=True
+    )
+    log_cleanup_policy: tuple[str, ...] = words(
+        ("delete",),
+        "Default of the topic setting cleanup.policy.",
+        choices=("delete", "compact"),
+        not_yet=_NO_COMPACTION,
+        dynamic=True,
+    )
+    log_flush_interval_messages: int = whole(
+        LONG_MAX, "Default of the topic setting flush.messages.", low=1, dynamic=True
+    )
+    log_flush_interval_ms: int | None = whole(None, "Default of the topic setting flush.ms.", dynamic=True)
+    log_flush_offset_checkpoint_interval_ms: int = whole(
+        60_000, "How often recovery points are written to disk.", low=1, high=INT_MAX
+    )
+    log_flush_scheduler_interval_ms: int = whole(
+        1_000, "How often partitions are looked through for a flush by age. Kafka's default is never.", low=1
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = whole(
+        60_000, "How often log start offsets are written to disk.", low=1, high=INT_MAX
+    )
+    log_index_interval_bytes: int = whole(
+        4096, "Default of the topic setting index.interval.bytes.", high=INT_MAX, dynamic=True
+    )
+    log_index_size_max_bytes: int = whole(
+        10 << 20, "Default of the topic setting segment.index.bytes.", low=4, high=INT_MAX, dynamic=True
+    )
+    log_message_timestamp_after_max_ms: int = whole(
+        _HOUR_MS, "Default of the topic setting message.timestamp.after.max.ms.", dynamic=True
+    )
+    log_message_timestamp_before_max_ms: int = whole(
+        LONG_MAX, "Default of the topic setting message.timestamp.before.max.ms.", dynamic=True
+    )
+    log_message_timestamp_type: str = word(
+        "CreateTime",
+        "Default of the topic setting message.timestamp.type.",
+        choices=_TIMESTAMP_TYPES,
+        dynamic=True,
+    )
+    log_preallocate: bool = flag(
+        False, "Default of the topic setting preallocate.", not_yet=_NO_PREALLOCATION, dynamic=True
+    )
+    log_retention_bytes: int = whole(-1, "Default of the topic setting retention.bytes.", low=-1, dynamic=True)
+    log_retention_check_interval_ms: int = whole(300_000, "How often retention is enforced.", low=1)
+    log_retention_hours: int = whole(
+        168, "Default of retention.ms in hours, when neither ms nor minutes are set.", low=-1, high=INT_MAX
+    )
+    log_retention_minutes: int | None = whole(
+        None, "Default of retention.ms in minutes, when log.retention.ms is not set.", low=-1, high=INT_MAX
+    )
+    log_retention_ms: int | None = whole(None, "Default of the topic setting retention.ms.", low=-1, dynamic=True)
+    log_roll_hours: int = whole(168, "Default of segment.ms in hours.", low=1, high=INT_MAX)
+    log_roll_jitter_hours: int = whole(0, "Default of segment.jitter.ms in hours.", high=INT_MAX)
+    log_roll_jitter_ms: int | None = whole(None, "Default of the topic setting segment.jitter.ms.", dynamic=True)
+    log_roll_ms: int | None = whole(None, "Default of the topic setting segment.ms.", low=1, dynamic=True)
+    log_segment_bytes: int = whole(
+        1 << 30, "Default of the topic setting segment.bytes.", low=14, high=INT_MAX, dynamic=True
+    )
+    log_segment_delete_delay_ms: int = whole(60_000, "Default of the topic setting file.delete.delay.ms.", dynamic=True)
+    max_connections: int = whole(
+        10_000,
+        "How many connections the node takes at once. Kafka has no limit by default.",
+        low=1,
+        high=INT_MAX,
+        dynamic=True,
+    )
+    max_connections_per_ip: int = whole(
+        INT_MAX, "How many connections one address may hold.", high=INT_MAX, dynamic=True
+    )
+    max_incremental_fetch_session_cache_slots: int = whole(
+        1_000, "How many fetch sessions the node remembers.", high=INT_MAX
+    )
+    message_max_bytes: int = whole(
+        1_048_588, "Default of the topic setting max.message.bytes.", high=INT_MAX, dynamic=True
+    )
+    min_insync_replicas: int = whole(
+        1, "Default of the topic setting min.insync.replicas.", low=1, high=INT_MAX, dynamic=True
+    )
+    num_partitions: int = whole(1, "How many partitions a topic gets when nobody says.", low=1, high=INT_MAX)
+    producer_id_expiration_check_interval_ms: int = whole(
+        600_000, "How often producers that fell silent are looked for.", low=1, high=INT_MAX
+    )
+    producer_id_expiration_ms: int = whole(
+        _DAY_MS,
+        "A producer that is silent for so long is forgotten by a partition.",
+        low=1,
+        high=INT_MAX,
+        dynamic=True,
+    )
+    queued_max_request_bytes: int = whole(
+        256 << 20,
+        "How many bytes of requests the node holds at once before it stops reading. Kafka has no limit by default.",
+        low=1024,
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = whole(
+        5_000, "How often high watermarks are written to disk.", low=1
+    )
+    socket_receive_buffer_bytes: int = whole(
+        102_400, "SO_RCVBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
+    )
+    socket_request_max_bytes: int = whole(104_857_600, "The largest request.", low=1024, high=INT_MAX)
+    socket_send_buffer_bytes: int = whole(
+        102_400, "SO_SNDBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
+    )
+    unclean_leader_election_enable: bool = flag(
+        False, "Default of the topic setting unclean.leader.election.enable.", dynamic=True
+    )
+
+    @classmethod
+    def parse(cls, *layers: Mapping[str, str]) -> "BrokerConfig":
+        """Later layers win. Raises InvalidSetting for the first that is unknown or not allowed."""
+        values: dict[str, Any] = {}
+        for layer in layers:
+            values |= parse_all(BROKER_SETTINGS, layer, "broker")
+        config = cls(**values)
+        if config.queued_max_request_bytes < config.socket_request_max_bytes:
+            raise InvalidSetting(
+                f"queued.max.request.bytes ({config.queued_max_request_bytes}) is below socket.request.max.bytes "
+                f"({config.socket_request_max_bytes}): the largest request could never be read"
+            )
+        return config
+
+
+TOPIC_SETTINGS: Mapping[str, Setting] = declared(TopicConfig)
+BROKER_SETTINGS: Mapping[str, Setting] = declared(BrokerConfig)
+
+
+def topic_defaults(broker: BrokerConfig) -> TopicConfig:
+    """What a topic without settings of its own has on this broker."""
+    inherited = {name: inherit(setting, broker) for name, setting in TOPIC_SETTINGS.items()}
+    values: dict[str, Any] = {attribute(name): value for name, value in inherited.items()}
+    return TopicConfig(**values)
+
+
+def inherit(setting: Setting, broker: BrokerConfig) -> Value:
+    """A topic setting's value on this broker when the topic does not set it."""
+    for name, factor in setting.inherits:
+        value: Value = getattr(broker, attribute(name))
+        if value is not None:
+            return value if factor == 1 or not isinstance(value, int) else -1 if value < 0 else value * factor
+    return setting.default
+
+
+def valid_only(known: Mapping[str, Setting], stored: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Stored settings without those that this program cannot read: another version may have written them."""
+    readable = {}
+    for name, text in stored:
+        setting = known.get(name)
+        if setting is None:
+            continue
+        try:
+            parse(setting, text)
+        except InvalidSetting:
+            continue
+        readable[name] = text
+    return readable
+
+
+class TopicConfigs:
+    """One TopicConfig per distinct set of overrides, however many topics have it."""
+
+    def __init__(self, broker: BrokerConfig) -> None:
+        self._broker = broker
+        self._default = topic_defaults(broker)
+        self._shared: WeakValueDictionary[frozenset[tuple[str, str]], TopicConfig] = WeakValueDictionary()
+
+    def get(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """For stored overrides: what cannot be read counts as not set."""
+        if not overrides:
+            return self._default
+        key = frozenset(overrides.items())
+        config = self._shared.get(key)
+        if config is None:
+            config = TopicConfig.resolve(self._broker, valid_only(TOPIC_SETTINGS, overrides.items()))
+            self._shared[key] = config
+        return config
+
+
+def _checked_topic(values: dict[str, Any]) -> dict[str, Any]:
+    lag_min, lag_max = values.get("min_compaction_lag_ms"), values.get("max_compaction_lag_ms")
+    if lag_min is not None and lag_max is not None and lag_min > lag_max:
+        raise InvalidSetting(f"min.compaction.lag.ms ({lag_min}) is above max.compaction.lag.ms ({lag_max})")
+    return values

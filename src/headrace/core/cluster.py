@@ -1,0 +1,274 @@
+"""What a node knows of the cluster: topics, partitions, settings, brokers. One owner, changed by `apply` alone."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from headrace.config import BROKER_SETTINGS, BrokerConfig, TopicConfig, TopicConfigs, valid_only
+from headrace.settings import InvalidSetting
+
+NO_LEADER = -1
+
+
+class IsrMember(NamedTuple):
+    """A replica in sync, and the registration of its broker for which that was found."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class PartitionRecord(msgspec.Struct, frozen=True, gc=False):
+    """A partition as the store holds it. `partition_epoch` grows with every change of it."""
+
+    replicas: tuple[int, ...]
+    isr: tuple[IsrMember, ...]
+    leader: int
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    recovering: bool = False
+    """Elected without a member of its ISR: records may be gone."""
+
+    @property
+    def isr_ids(self) -> list[int]:
+        return [member.broker_id for member in self.isr]
+
+
+class BrokerRecord(msgspec.Struct, frozen=True):
+    """A node's registration as the store holds it. The revision that created it is the broker's epoch."""
+
+    incarnation: str
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class RegisteredBroker(NamedTuple):
+    id: int
+    epoch: int
+    host: str
+    port: int
+    rack: str | None
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """Identity is the id: a topic that was deleted and created again is another one."""
+
+    name: str
+    id: bytes
+    partitions: list[PartitionRecord]
+    """By index. Records are replaced, never changed."""
+    mod_rev: int
+    partition_revs: list[int]
+    overrides: Mapping[str, str]
+    overrides_rev: int
+    """Revision of the overrides' key; 0 when it does not exist."""
+    config: TopicConfig
+
+
+# Changes, as read from the store. `rev` is the revision that wrote them; for a deletion, that deleted it.
+
+
+class TopicPut(NamedTuple):
+    """A topic appears with all its partitions, or grows: partitions from `first_index` on are new.
+
+    Overrides count only when it appears.
+    """
+
+    name: str
+    id: bytes
+    partitions: Sequence[PartitionRecord]
+    partition_revs: Sequence[int]
+    rev: int
+    first_index: int = 0
+    overrides: Mapping[str, str] = MappingProxyType({})
+    overrides_rev: int = 0
+
+
+class TopicGone(NamedTuple):
+    name: str
+    id: bytes
+
+
+class PartitionPut(NamedTuple):
+    topic_id: bytes
+    partition: int
+    record: PartitionRecord
+    rev: int
+
+
+class TopicOverrides(NamedTuple):
+    """Empty overrides with revision 0: the key is gone."""
+
+    name: str
+    overrides: Mapping[str, str]
+    rev: int
+
+
+class BrokerOverrides(NamedTuple):
+    """Settings of one node, or of all of them (`broker_id` None)."""
+
+    broker_id: int | None
+    overrides: Mapping[str, str]
+    rev: int
+
+
+class BrokerPut(NamedTuple):
+    broker: RegisteredBroker
+
+
+class BrokerGone(NamedTuple):
+    broker_id: int
+
+
+Change = TopicPut | TopicGone | PartitionPut | TopicOverrides | BrokerOverrides | BrokerPut | BrokerGone
+
+
+@dataclass(slots=True)
+class Diff:
+    """What a batch of changes did to the image, for those who act on it. In the order of the changes."""
+
+    topics_created: list[Topic] = field(default_factory=list)
+    topics_deleted: list[Topic] = field(default_factory=list)
+    partitions_created: list[tuple[Topic, int]] = field(default_factory=list)
+    """Added to a topic that was there before; those of a created topic are not listed."""
+    partitions_changed: list[tuple[Topic, int]] = field(default_factory=list)
+    topics_configured: list[Topic] = field(default_factory=list)
+    """Topics whose effective settings may have changed."""
+    broker_configured: bool = False
+    """This node's effective settings changed."""
+
+
+class ClusterImage:
+    def __init__(self, node_id: int, settings: Mapping[str, str]) -> None:
+        """`settings` is what this node was started with. Raises InvalidSetting."""
+        self.node_id = node_id
+        self.cluster_id = ""
+        self.settings = settings
+        self.broker_config = BrokerConfig.parse(settings)
+        self.broker_overrides: dict[int | None, BrokerOverrides] = {}
+        self.topics: dict[str, Topic] = {}
+        self.topics_by_id: dict[bytes, Topic] = {}
+        self.brokers: dict[int, RegisteredBroker] = {}
+        self._configs = TopicConfigs(self.broker_config)
+
+    def partition(self, name: str, index: int) -> PartitionRecord | None:
+        topic = self.topics.get(name)
+        return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+    def leader_of(self, record: PartitionRecord) -> int:
+        """The leader when it is a registered node, else NO_LEADER."""
+        return record.leader if record.leader in self.brokers else NO_LEADER
+
+    def offline_replicas(self, record: PartitionRecord) -> list[int]:
+        return [replica for replica in record.replicas if replica not in self.brokers]
+
+    @property
+    def partitions_count(self) -> int:
+        return sum(len(topic.partitions) for topic in self.topics.values())
+
+    def led_by(self, broker_id: int) -> Iterator[tuple[Topic, int]]:
+        for topic in self.topics.values():
+            for index, record in enumerate(topic.partitions):
+                if record.leader == broker_id:
+                    yield topic, index
+
+    def overrides_of(self, broker_id: int | None) -> Mapping[str, str]:
+        stored = self.broker_overrides.get(broker_id)
+        return {} if stored is None else stored.overrides
+
+    def apply(self, changes: Iterable[Change]) -> Diff:
+        diff = Diff()
+        for change in changes:
+            match change:
+                case TopicPut():
+                    self._put_topic(change, diff)
+                case TopicGone():
+                    self._remove_topic(change, diff)
+                case PartitionPut():
+                    self._put_partition(change, diff)
+                case TopicOverrides():
+                    self._override_topic(change, diff)
+                case BrokerOverrides():
+                    self._override_broker(change, diff)
+                case BrokerPut(broker):
+                    self.brokers[broker.id] = broker
+                case BrokerGone(broker_id):
+                    self.brokers.pop(broker_id, None)
+        return diff
+
+    def _put_topic(self, change: TopicPut, diff: Diff) -> None:
+        known = self.topics.get(change.name)
+        if known is not None and known.id == change.id:
+            assert change.first_index == len(known.partitions)
+            known.partitions.extend(change.partitions)
+            known.partition_revs.extend(change.partition_revs)
+            known.mod_rev = change.rev
+            diff.partitions_created += [(known, index) for index in range(change.first_index, len(known.partitions))]
+            return
+        assert change.first_index == 0
+        if known is not None:
+            self._remove_topic(TopicGone(known.name, known.id), diff)
+        created = Topic(
+            name=change.name,
+            id=change.id,
+            partitions=list(change.partitions),
+            mod_rev=change.rev,
+            partition_revs=list(change.partition_revs),
+            overrides=change.overrides,
+            overrides_rev=change.overrides_rev,
+            config=self._configs.get(change.overrides),
+        )
+        self.topics[change.name] = self.topics_by_id[change.id] = created
+        diff.topics_created.append(created)
+
+    def _remove_topic(self, change: TopicGone, diff: Diff) -> None:
+        known = self.topics_by_id.pop(change.id, None)
+        if known is not None:
+            del self.topics[known.name]
+            diff.topics_deleted.append(known)
+
+    def _put_partition(self, change: PartitionPut, diff: Diff) -> None:
+        topic = self.topics_by_id.get(change.topic_id)
+        # The highest partition epoch wins: replies and watch events arrive in either order.
+        if topic is None or change.partition >= len(topic.partitions):
+            return
+        if change.record.partition_epoch < topic.partitions[change.partition].partition_epoch:
+            return
+        topic.partitions[change.partition] = change.record
+        topic.partition_revs[change.partition] = change.rev
+        diff.partitions_changed.append((topic, change.partition))
+
+    def _override_topic(self, change: TopicOverrides, diff: Diff) -> None:
+        topic = self.topics.get(change.name)
+        if topic is None:
+            return
+        topic.overrides, topic.overrides_rev = change.overrides, change.rev
+        topic.config = self._configs.get(change.overrides)
+        diff.topics_configured.append(topic)
+
+    def _override_broker(self, change: BrokerOverrides, diff: Diff) -> None:
+        self.broker_overrides[change.broker_id] = change
+        config = self.broker_config_with({})
+        if config == self.broker_config:
+            return
+        self.broker_config = config
+        self._configs = TopicConfigs(config)
+        for topic in self.topics.values():
+            topic.config = self._configs.get(topic.overrides)
+        diff.topics_configured = list(self.topics.values())
+        diff.broker_configured = True
+
+    def broker_config_with(self, replaced: Mapping[int | None, Mapping[str, str]]) -> BrokerConfig:
+        """This node's settings if these layers were replaced. Stored settings that cannot be read count as not set."""
+        layers = [replaced.get(layer, self.overrides_of(layer)) for layer in (None, self.node_id)]
+        readable = [valid_only(BROKER_SETTINGS, layer.items()) for layer in layers]
+        try:
+            return BrokerConfig.parse(self.settings, *readable)
+        except InvalidSetting:
+            return BrokerConfig.parse(self.settings)  # each is valid, but not together: another version wrote them
