@@ -1,0 +1,85 @@
+"""THE table of what is spoken: it feeds dispatch, the ApiVersions answer and docs/COMPATIBILITY.md."""
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from headrace.wire.messages import configs, coordinators, fetch, log_dirs, metadata, offsets, produce, topics, versions
+from headrace.wire.struct import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """`versions` is what is decoded; `advertised` is what clients are told, or None for requests between nodes."""
+
+    key: int
+    name: str
+    request: type[Message]
+    response: type[Message]
+    versions: range
+    advertised: range | None
+    gaps: tuple[str, ...] = ()
+
+
+def _api(
+    request: type[Message], response: type[Message], *gaps: str, advertised: tuple[int, int] | None = None
+) -> tuple[int, Api]:
+    """A row whose key, name and versions are those of its messages."""
+    spoken = request.versions if advertised is None else range(advertised[0], advertised[1] + 1)
+    name = request.__name__.removesuffix("Request")
+    return request.api, Api(request.api, name, request, response, request.versions, spoken, gaps)
+
+
+APIS: Final = MappingProxyType(
+    dict(
+        (
+            _api(
+                produce.ProduceRequest,
+                produce.ProduceResponse,
+                "Versions 0 to 2 are advertised, because some clients compress only if they see them, but refused: "
+                "the connection is closed, as Kafka 4 does.",
+                "Transactional records are not accepted yet.",
+                advertised=(0, 13),
+            ),
+            _api(
+                fetch.FetchRequest,
+                fetch.FetchResponse,
+                "The high watermark that a follower may tell from version 18 on is read and not used.",
+            ),
+            _api(
+                offsets.ListOffsetsRequest,
+                offsets.ListOffsetsResponse,
+                "Topics have no remote tier yet: its timestamps (-4, -5, -6) are answered as for an untiered topic.",
+            ),
+            _api(metadata.MetadataRequest, metadata.MetadataResponse),
+            _api(
+                coordinators.FindCoordinatorRequest,
+                coordinators.FindCoordinatorResponse,
+                "Groups and transactions do not exist yet: every key is answered with COORDINATOR_NOT_AVAILABLE.",
+                "Version 6 (share groups) is not spoken.",
+            ),
+            _api(versions.ApiVersionsRequest, versions.ApiVersionsResponse),
+            _api(topics.CreateTopicsRequest, topics.CreateTopicsResponse),
+            _api(topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
+            _api(offsets.DeleteRecordsRequest, offsets.DeleteRecordsResponse),
+            _api(
+                coordinators.InitProducerIdRequest,
+                coordinators.InitProducerIdResponse,
+                "A transactional id is answered with COORDINATOR_NOT_AVAILABLE until transactions exist.",
+                "Version 6 (two-phase commit) is not spoken.",
+            ),
+            _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
+            _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
+            _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+            _api(
+                log_dirs.DescribeLogDirsRequest,
+                log_dirs.DescribeLogDirsResponse,
+                "Version 5 (cordoned directories) is not spoken.",
+            ),
+            _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+            _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse),
+            _api(metadata.DescribeClusterRequest, metadata.DescribeClusterResponse),
+            _api(metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse),
+        )
+    )
+)
