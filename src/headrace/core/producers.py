@@ -1,0 +1,208 @@
+"""What a partition remembers of each idempotent producer, so that a retried batch is stored once.
+
+Sequences of a producer run on from batch to batch within an epoch. The last five batches are remembered with their
+offsets: as many as a producer may have in flight, hence all that it can send again.
+"""
+
+from array import array
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from headrace.errors import ErrorCode
+from headrace.wire.batch import CONTROL, NO_SEQUENCE, SEQUENCE_MASK, TRANSACTIONAL, BatchHeader
+
+WINDOW_BATCHES = 5
+NO_TRANSACTION = -1
+
+_FIELDS = 4
+_WINDOW_FIELDS = WINDOW_BATCHES * _FIELDS
+_OK = ErrorCode.NONE
+_OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class Duplicate(NamedTuple):
+    """A batch that is already in the log, and where."""
+
+    base_offset: int
+    last_offset: int
+    timestamp: int
+
+
+class Appended(NamedTuple):
+    """A batch in a producer's window."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+
+
+class Producer:
+    """One producer id in one partition."""
+
+    __slots__ = ("_window", "alive_ms", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+
+    def __init__(self, epoch: int) -> None:
+        self.epoch = epoch
+        self.coordinator_epoch = -1
+        self.transaction_first_offset = NO_TRANSACTION
+        self.last_timestamp = -1
+        self.alive_ms = -1
+        # Last sequence, last offset, offset delta and timestamp of up to five batches, oldest first. Flat, because
+        # there may be a million producers: 32 bytes a batch.
+        self._window = array("q")
+
+    @property
+    def last_sequence(self) -> int:
+        return self._window[-_FIELDS] if self._window else NO_SEQUENCE
+
+    @property
+    def next_sequence(self) -> int:
+        """0 comes after 2^31 - 1, and at the beginning of an epoch."""
+        return (self._window[-_FIELDS] + 1) & SEQUENCE_MASK if self._window else 0
+
+    @property
+    def batches(self) -> list[Appended]:
+        """Oldest first."""
+        return [Appended(*self._window[at : at + _FIELDS]) for at in range(0, len(self._window), _FIELDS)]
+
+    def find(self, header: BatchHeader) -> Duplicate | None:
+        """The batch of the window with the same sequences, if there is one."""
+        window = self._window
+        last_sequence = header.last_sequence
+        for at in range(len(window) - _FIELDS, -1, -_FIELDS):
+            # Sequences count records as offsets do, so equal ends and lengths are equal ranges.
+            if window[at] == last_sequence and window[at + 2] == header.last_offset_delta:
+                last_offset = window[at + 1]
+                return Duplicate(last_offset - window[at + 2], last_offset, window[at + 3])
+        return None
+
+    def enter_epoch(self, epoch: int) -> None:
+        del self._window[:]
+        self.epoch = epoch
+
+    def remember(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+        window = self._window
+        if len(window) == _WINDOW_FIELDS:
+            del window[:_FIELDS]
+        window.extend((last_sequence, last_offset, offset_delta, timestamp))
+
+
+Producers: TypeAlias = dict[int, Producer]
+
+
+class ProducerTable:
+    """The producers of one partition. `check` decides, `record` remembers; between them the log assigns offsets.
+
+    The number of producers is bounded by whoever owns the tables: see `idle` and `forget`.
+    """
+
+    __slots__ = ("_open", "_producers")
+
+    def __init__(self) -> None:
+        self._producers: Producers = {}
+        # First offset of each open transaction -> producer id, in the order of the log: the first is the lowest.
+        self._open: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def get(self, producer_id: int) -> Producer | None:
+        return self._producers.get(producer_id)
+
+    def items(self) -> Iterator[tuple[int, Producer]]:
+        """In the order of producer ids."""
+        return iter(sorted(self._producers.items()))
+
+    @property
+    def first_open_offset(self) -> int | None:
+        """Where the oldest open transaction began."""
+        return next(iter(self._open), None)
+
+    def check(self, header: BatchHeader) -> Duplicate | ErrorCode:
+        """What to do with a client's batch that has a producer id. NONE: append it."""
+        _, _, _, _, _, attributes, _, _, _, producer_id, epoch, sequence, _ = header
+        if sequence < 0 or epoch < 0:
+            return ErrorCode.INVALID_RECORD
+        producer = self._producers.get(producer_id)
+        # Nothing known, or no longer: any sequence may come next.
+        if producer is None or producer.epoch < 0:
+            return _OK
+        if epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if epoch > producer.epoch:
+            if sequence != 0:
+                return _OUT_OF_ORDER
+        elif sequence != producer.next_sequence:
+            return producer.find(header) or _OUT_OF_ORDER
+        if producer.transaction_first_offset >= 0 and not attributes & TRANSACTIONAL:
+            return ErrorCode.INVALID_TXN_STATE
+        return _OK
+
+    def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """The batch is in the log at `base_offset`. Nothing is checked: what the log holds is true.
+
+        A control batch ends the transaction; if the coordinator's epoch is known, use `end_transaction`.
+        """
+        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = header
+        if producer_id < 0:
+            return
+        if attributes & CONTROL:
+            # An emptied control batch is what compaction left of a transaction that is gone.
+            if count:
+                self.end_transaction(producer_id, epoch, -1, timestamp, now_ms)
+            return
+        producer = self._entered(producer_id, epoch, timestamp, now_ms)
+        last_sequence = (sequence + delta) & SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
+        producer.remember(last_sequence, base_offset + delta, delta, timestamp)
+        if attributes & TRANSACTIONAL and producer.transaction_first_offset < 0:
+            producer.transaction_first_offset = base_offset
+            self._open[base_offset] = producer_id
+
+    def end_transaction(
+        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int, now_ms: int
+    ) -> int:
+        """A marker is in the log. Returns the first offset of the transaction that it ended, -1 if none was open."""
+        producer = self._entered(producer_id, producer_epoch, timestamp, now_ms)
+        if coordinator_epoch >= 0:
+            producer.coordinator_epoch = coordinator_epoch
+        first_offset = producer.transaction_first_offset
+        producer.transaction_first_offset = NO_TRANSACTION
+        self._open.pop(first_offset, None)
+        return first_offset
+
+    def restore(self, producers: Producers) -> None:
+        """Replace everything, as after a snapshot was read."""
+        self._producers = producers
+        opened = ((p.transaction_first_offset, pid) for pid, p in producers.items() if p.transaction_first_offset >= 0)
+        self._open = dict(sorted(opened))
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forget producers idle for that long, except within a transaction. Returns how many."""
+        stale = [producer_id for alive_ms, producer_id in self.idle() if now_ms - alive_ms >= expiration_ms]
+        for producer_id in stale:
+            del self._producers[producer_id]
+        return len(stale)
+
+    def idle(self) -> Iterator[tuple[int, int]]:
+        """(last alive, producer id) of all producers that may be forgotten: those without an open transaction."""
+        for producer_id, producer in self._producers.items():
+            if producer.transaction_first_offset < 0:
+                yield producer.alive_ms, producer_id
+
+    def forget(self, producer_id: int) -> None:
+        """Whoever was forgotten may begin again with any sequence."""
+        producer = self._producers.pop(producer_id, None)
+        if producer is not None:
+            self._open.pop(producer.transaction_first_offset, None)
+
+    def _entered(self, producer_id: int, epoch: int, timestamp: int, now_ms: int) -> Producer:
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            producer = self._producers[producer_id] = Producer(epoch)
+        elif producer.epoch != epoch:
+            producer.enter_epoch(epoch)
+        producer.last_timestamp = timestamp
+        # Clients may send old timestamps: a producer that writes now is alive now.
+        producer.alive_ms = timestamp if timestamp > now_ms else now_ms
+        return producer
