@@ -1,0 +1,91 @@
+"""One broker: the things that handlers ask for, wired together. What it does lies in the files beside this one."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from headrace.broker.appends import Appends
+from headrace.broker.disk import DiskFaults
+from headrace.broker.metrics import Metrics
+from headrace.broker.parking import FetchEvents
+from headrace.broker.partitions import Partitions
+from headrace.config import BrokerConfig
+from headrace.controller.controller import Controller
+from headrace.core.acl import CLUSTER, Allowed, Operation, topic
+from headrace.core.cluster import ClusterImage, Diff
+from headrace.core.partition import Appended, Partition
+from headrace.errors import ErrorCode
+from headrace.runtime import Clock, Offload, Random
+from headrace.storage.errors import CorruptLog
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Broker:
+    node_id: int
+    loop: asyncio.AbstractEventLoop
+    clock: Clock
+    random: Random
+    offload: Offload
+    image: ClusterImage
+    controller: Controller
+    partitions: Partitions
+    appends: Appends
+    faults: DiskFaults
+    fetch_events: FetchEvents
+    metrics: Metrics
+    is_allowed: Allowed
+
+    @property
+    def config(self) -> BrokerConfig:
+        return self.image.broker_config
+
+    def allowed(self, principal: str, operation: Operation, topic_name: str) -> bool:
+        return self.is_allowed(principal, operation, topic(topic_name))
+
+    def allowed_on_cluster(self, principal: str, operation: Operation) -> bool:
+        return self.is_allowed(principal, operation, CLUSTER)
+
+    def is_registered(self, broker_id: int, broker_epoch: int) -> bool:
+        """Whether a request that only nodes may send comes from a node, and from its current incarnation."""
+        registered = self.image.brokers.get(broker_id)
+        return registered is not None and registered.epoch == broker_epoch
+
+    def admit(self, partition: Partition, records: memoryview, now_ms: int) -> Appended | ErrorCode:
+        try:
+            return partition.admit(records, now_ms)
+        except (OSError, CorruptLog) as failure:
+            self.faults.failed(partition, "opening the log", failure)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+
+    def log_start_moved(self, partition: Partition, offset: int) -> None:
+        partition.log_start_moved(offset)
+        if partition.subscribers:
+            self.fetch_events.log_start_moved(partition)
+
+    def apply(self, diff: Diff) -> None:
+        """Makes this node do what the metadata says: host, drop and configure partitions."""
+        for created in diff.topics_created:
+            self.partitions.host(created, range(len(created.partitions)))
+            self._announce(created.id, range(len(created.partitions)))
+        for grown, index in diff.partitions_created:
+            self.partitions.host(grown, (index,))
+            self._announce(grown.id, (index,))
+        for deleted in diff.topics_deleted:
+            for partition in self.partitions.drop(deleted.id):
+                self.fetch_events.replica_removed(partition)
+        for configured in diff.topics_configured:
+            self.partitions.configure(configured)
+        for changed, index in diff.partitions_changed:
+            for partition in self.partitions.lead(changed, index):
+                self.fetch_events.replica_changed(partition)
+
+    def _announce(self, topic_id: bytes, indexes: "range | tuple[int, ...]") -> None:
+        """Fetches that asked for these partitions too early are waiting for them."""
+        if not self.fetch_events.anybody_waits_for_partitions:
+            return
+        for index in indexes:
+            partition = self.partitions.find(topic_id, index)
+            if isinstance(partition, Partition):
+                self.fetch_events.replica_hosted(partition)

@@ -1,0 +1,129 @@
+"""ListOffsets, versions 1-11: latest (-1), earliest (-2), max timestamp (-3, v7), and the first record at or after a time.
+
+Earliest local (-4, v8) is the earliest where nothing is tiered, and there is no latest tiered (-5, v9) or pending
+upload (-6, v11) then: offset -1. Not yet: the guard after a leader change, and tiered lookups.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from headrace.broker.broker import Broker
+from headrace.broker.requests import Request
+from headrace.core.acl import Operation
+from headrace.core.partition import Partition
+from headrace.errors import ErrorCode
+from headrace.wire.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+    ListOffsetsTopicResponse,
+)
+
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
+SENTINEL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
+CONSUMER, DEBUG_REPLICA = -1, -2
+READ_COMMITTED = 1
+
+Found = tuple[int, int, int]
+"""Timestamp, offset, leader epoch."""
+NOTHING: Found = (-1, -1, -1)
+
+
+def handle(broker: Broker, request: Request[ListOffsetsRequest]) -> None:
+    body = request.body
+    forged = body.replica_id >= 0 and not broker.allowed_on_cluster(request.principal, Operation.CLUSTER_ACTION)
+    lookup = _Lookup(broker, request)
+    topics = []
+    for topic in body.topics:
+        if forged:
+            answers = [_refused(p, ErrorCode.CLUSTER_AUTHORIZATION_FAILED) for p in topic.partitions]
+        else:
+            answers = lookup.topic(topic)
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
+    request.reply(ListOffsetsResponse(topics=topics))
+
+
+def _refused(asked: ListOffsetsPartition, error: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index, error_code=error, timestamp=-1, offset=-1, leader_epoch=-1
+    )
+
+
+class _Lookup:
+    def __init__(self, broker: Broker, request: Request[ListOffsetsRequest]) -> None:
+        self._broker = broker
+        self._request = request
+        self._of_consumer = request.body.replica_id == CONSUMER
+        self._committed = request.body.isolation_level == READ_COMMITTED
+        self._asked = Counter((t.name, p.partition_index) for t in request.body.topics for p in t.partitions)
+        self._sentinels: dict[int, Callable[[Partition], Found]] = {
+            LATEST: self._latest,
+            EARLIEST: self._earliest,
+            MAX_TIMESTAMP: self._max_timestamp,
+            EARLIEST_LOCAL: self._earliest,
+            LATEST_TIERED: lambda _: NOTHING,
+            PENDING_UPLOAD: lambda _: NOTHING,
+        }
+
+    def topic(self, topic: ListOffsetsTopic) -> list[ListOffsetsPartitionResponse]:
+        allowed = self._broker.allowed(self._request.principal, Operation.DESCRIBE, topic.name)
+        answers = []
+        for asked in topic.partitions:
+            if not allowed:
+                answers.append(_refused(asked, ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+            elif self._asked[topic.name, asked.partition_index] > 1:
+                answers.append(_refused(asked, ErrorCode.INVALID_REQUEST))
+            else:
+                answers.append(self._partition(topic.name, asked))
+        return answers
+
+    def _partition(self, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        partition = self._broker.partitions.find_by_name(topic, asked.partition_index)
+        if isinstance(partition, ErrorCode):
+            return _refused(asked, partition)
+        error = partition.gate(asked.current_leader_epoch)
+        if error:
+            return _refused(asked, error)
+        if asked.timestamp < 0 and self._request.version < SENTINEL_SINCE.get(asked.timestamp, 1 << 15):
+            return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
+        try:
+            timestamp, offset, leader_epoch = self._find(partition, asked.timestamp)
+        except OSError as failure:
+            self._broker.faults.failed(partition, "offset lookup", failure)
+            return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+        return ListOffsetsPartitionResponse(
+            partition_index=asked.partition_index,
+            error_code=ErrorCode.NONE,
+            timestamp=timestamp,
+            offset=offset,
+            leader_epoch=leader_epoch,
+        )
+
+    def _find(self, partition: Partition, timestamp: int) -> Found:
+        if timestamp < 0:
+            return self._sentinels[timestamp](partition)
+        if partition.log_start_offset == partition.log_end_offset:
+            return NOTHING
+        return partition.log.find_time(timestamp, self._limit(partition)) or NOTHING
+
+    def _limit(self, partition: Partition) -> int:
+        """The first offset that this caller may not see."""
+        if not self._of_consumer:
+            return partition.log_end_offset
+        return partition.last_stable_offset if self._committed else partition.high_watermark
+
+    def _latest(self, partition: Partition) -> Found:
+        return -1, self._limit(partition), partition.leader_epoch
+
+    def _earliest(self, partition: Partition) -> Found:
+        offset = partition.log_start_offset
+        if offset == partition.log_end_offset:
+            return -1, offset, partition.leader_epoch
+        return -1, offset, partition.log.epochs.epoch_at(offset)
+
+    def _max_timestamp(self, partition: Partition) -> Found:
+        if partition.log_start_offset == partition.log_end_offset:
+            return NOTHING
+        return partition.log.max_timestamp(self._limit(partition)) or NOTHING

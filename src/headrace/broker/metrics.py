@@ -1,0 +1,103 @@
+"""Counters that the hot path bumps, and their Prometheus text.
+
+`kafka.server:type=T,name=N,k=v` is written as `kafka_server_t_n{k="v"}`; a PerSec meter as a `_total` counter. Series
+per partition are a page of their own, since there may be a hundred thousand of them.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from headrace.core.partition import Appended
+from headrace.errors import ErrorCode
+from headrace.wire.apis import APIS
+
+
+class Sample(NamedTuple):
+    labels: str
+    value: float
+
+
+class Family(NamedTuple):
+    name: str
+    kind: str
+    samples: list[Sample]
+
+    def text(self) -> str:
+        lines = [f"# TYPE {self.name} {self.kind}\n"]
+        lines += [f"{self.name}{labels} {value}\n" for labels, value in self.samples]
+        return "".join(lines)
+
+
+def gauge(name: str, value: float) -> Family:
+    return Family(name, "gauge", [Sample("", value)])
+
+
+def counter(name: str, value: float) -> Family:
+    return Family(name, "counter", [Sample("", value)])
+
+
+def labelled(**labels: object) -> str:
+    inside = ",".join(f'{name}="{_escaped(str(value))}"' for name, value in labels.items())
+    return "{" + inside + "}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Metrics:
+    """Plain numbers: adding to one costs less than asking whether somebody looks."""
+
+    def __init__(self) -> None:
+        self.requests = dict.fromkeys(APIS, 0)
+        self.request_bytes = 0
+        self.bytes_in = 0
+        self.bytes_out = 0
+        self.batches_in = 0
+        self.messages_in = 0
+        self.produce_failures: dict[int, int] = {}
+        self.fetch_failures = 0
+        self.recovery_truncated_below_high_watermark = 0
+
+    def received(self, api_key: int, size: int) -> None:
+        self.requests[api_key] += 1
+        self.request_bytes += size
+
+    def produced(self, outcome: Appended | ErrorCode, size: int) -> None:
+        if isinstance(outcome, Appended):
+            self.bytes_in += size
+            self.batches_in += 1
+            self.messages_in += outcome.end_offset - outcome.base_offset
+        else:
+            self.produce_failures[outcome] = self.produce_failures.get(outcome, 0) + 1
+
+    def families(self) -> Iterator[Family]:
+        topic_metrics = "kafka_server_brokertopicmetrics_"
+        yield counter(topic_metrics + "bytesin_total", self.bytes_in)
+        yield counter(topic_metrics + "bytesout_total", self.bytes_out)
+        yield counter(topic_metrics + "messagesin_total", self.messages_in)
+        yield counter(topic_metrics + "totalproducerequests_total", self.requests[0])
+        yield counter(topic_metrics + "totalfetchrequests_total", self.requests[1])
+        yield Family(
+            topic_metrics + "failedproducerequests_total",
+            "counter",
+            [Sample(labelled(code=int(code)), count) for code, count in sorted(self.produce_failures.items())]
+            or [Sample("", 0)],
+        )
+        yield counter(topic_metrics + "failedfetchrequests_total", self.fetch_failures)
+        yield Family(
+            "kafka_network_requestmetrics_requests_total",
+            "counter",
+            [Sample(labelled(request=APIS[key].name), count) for key, count in sorted(self.requests.items())],
+        )
+        yield counter("headrace_request_bytes_total", self.request_bytes)
+        yield counter("headrace_batches_in_total", self.batches_in)
+        yield counter(
+            "headrace_recoverytruncatedbelowhighwatermark_total", self.recovery_truncated_below_high_watermark
+        )
+
+
+def page(families: Iterable[Family]) -> Iterator[bytes]:
+    """The text in pieces, so that whoever sends it can let others run in between."""
+    for family in families:
+        yield family.text().encode()
