@@ -12,7 +12,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "headrace"
 
-NAMES = frozenset({"model", "errors", "config", "runtime"})
+NAMES = frozenset({"model", "errors", "settings", "config", "runtime"})
 """The lowest layer: names, values, settings, and what a node is handed from outside. Every package may see it."""
 
 PURE = NAMES | {"wire", "core"}
@@ -20,7 +20,8 @@ PURE = NAMES | {"wire", "core"}
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "errors": frozenset({"model"}),
-    "config": frozenset({"model", "errors"}),
+    "settings": frozenset({"model", "errors"}),
+    "config": frozenset({"model", "errors", "settings"}),
     "runtime": frozenset({"model", "errors"}),
     "system": frozenset({"runtime"}),
     "wire": frozenset({"model", "errors"}),
@@ -60,12 +61,13 @@ BANNED_WHEN_PURE = (
 BANNED: dict[str, frozenset[str]] = {
     "model": BANNED_WHEN_PURE,
     "errors": BANNED_WHEN_PURE,
+    "settings": BANNED_WHEN_PURE,
     "config": BANNED_WHEN_PURE,
     "wire": BANNED_WHEN_PURE,
     "core": BANNED_WHEN_PURE,
     "runtime": FILES,
     "storage": TIME_AND_CHANCE | THREADS | SOCKETS_AND_TASKS,
-    "metadata": TIME_AND_CHANCE | THREADS | (FILES - {"sqlite3"}),
+    "metadata": TIME_AND_CHANCE | THREADS | (FILES - {"sqlite3", "pathlib"}),
     "net": TIME_AND_CHANCE | THREADS | FILES,
     "controller": TIME_AND_CHANCE | THREADS | FILES,
     "broker": TIME_AND_CHANCE | THREADS | FILES,
