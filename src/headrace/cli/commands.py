@@ -1,0 +1,79 @@
+"""Where each command lives, and what its help says. Data only: `headrace --help` imports none of them."""
+
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    where: str
+    help: str
+    examples: str = ""
+
+
+TOP_EXAMPLES = """
+  headrace up
+  headrace topic create orders --partitions 3
+  echo hello | headrace produce orders
+  headrace consume orders
+"""
+
+COMMANDS: dict[str, Command] = {
+    "up": Command(
+        "headrace.cli.up:up",
+        """Run a broker on this machine until Ctrl-C.
+
+Each node is a child process `headrace serve`; this process serves nothing itself. A node that dies is reported, and
+`up` stays, so that it can be started again by the command that --json prints. Ctrl-C or SIGTERM stops all nodes
+cleanly, a second Ctrl-C kills them. Without --data or --ephemeral, data is kept in ./headrace-data.""",
+        """
+  headrace up
+  headrace up --port 9192 --ephemeral
+  headrace up --data ./data --set log.retention.hours=24
+  headrace up --port 0 --ephemeral --json
+""",
+    ),
+    "serve": Command(
+        "headrace.cli.serve:serve",
+        """Run one node: what `up` starts for each of its nodes.
+
+SIGTERM or Ctrl-C stops it cleanly: it finishes requests, flushes its files and marks the stop, so that the next start
+scans nothing. A second one ends it at once.""",
+        """
+  headrace serve --node-id 1 --listen 127.0.0.1:9092 --data data/node-1 --metadata sqlite:data/metadata/headrace.db
+  headrace serve --node-id 1 --listen 0.0.0.0:9092 --data data/node-1 --metadata sqlite:data/headrace.db \\
+      --metrics 127.0.0.1:9404 --set num.partitions=3
+""",
+    ),
+    "topic": Command("headrace.cli.topic:app", "Create, list, describe, alter and delete topics."),
+    "produce": Command(
+        "headrace.cli.produce:produce",
+        """Write records to a topic.
+
+Records come from a file or from standard input, one per line, or are made up when --count is given. Exit code 0 means
+that the broker acknowledged every record as --acks asks.""",
+        """
+  echo hello | headrace produce orders
+  headrace produce orders lines.txt --compression zstd
+  printf 'k1\\tv1\\n' | headrace produce orders --format key-value
+  headrace consume orders --format json | headrace produce copy --format json
+  headrace produce orders --count 1000000 --size 100 --rate 50000
+""",
+    ),
+    "consume": Command(
+        "headrace.cli.consume:consume",
+        """Read records from a topic.
+
+Reads to the end that the topic had when the command began, or for ever with --follow. The order is kept within a
+partition. With --format json a key, value or header value that is not UTF-8 is written in base64, and a field of the
+same name with _encoding says so: {"value": "/w==", "value_encoding": "base64"}.""",
+        """
+  headrace consume orders
+  headrace consume orders --from end --follow
+  headrace consume orders --from -5m --format json
+  headrace consume orders --from 2026-01-31T12:00 --partition 0 --count 10
+""",
+    ),
+}
+
+
+def examples(lines: str) -> str | None:
+    return f"Examples:\n{lines.rstrip()}" if lines else None

@@ -1,0 +1,64 @@
+"""Standard output: bytes, JSON and tables, and what happens when nobody reads it any more."""
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Sequence
+
+from headrace.cli.outcome import OutputClosed
+
+
+def write(data: bytes) -> None:
+    try:
+        sys.stdout.buffer.write(data)
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def flush() -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise OutputClosed from None
+
+
+def line(text: str) -> None:
+    write(text.encode() + b"\n")
+
+
+def document(value: object) -> None:
+    """One JSON value on one line."""
+    line(json.dumps(value, ensure_ascii=False))
+
+
+def say(text: str) -> None:
+    """For people: never mixed with what a program reads from standard output."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def close() -> None:
+    """The interpreter flushes at exit too: let that go nowhere when the reader has gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Boxed on a terminal; elsewhere in plain columns, of which nothing is cut off."""
+    cells = [[str(cell) for cell in row] for row in rows]
+    if sys.stdout.isatty():
+        _boxed(columns, cells)
+        return
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    for row in [list(columns), *cells]:
+        line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _boxed(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    shown = Table(*columns, box=box.SIMPLE_HEAD)
+    for row in cells:
+        shown.add_row(*map(Text, row))
+    Console().print(shown)

@@ -1,0 +1,155 @@
+"""`headrace serve`: one node in this process.
+
+Nothing here imports rich or the client: a node is to be ready in a fraction of a second.
+"""
+
+import asyncio
+import ctypes
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from headrace.cli import output
+from headrace.cli.options import Json, Settings
+from headrace.cli.outcome import UsageError
+from headrace.cli.program import program
+from headrace.cli.values import parse_address, parse_settings
+from headrace.node import Node, NodeConfig
+
+
+def serve(
+    *,
+    node_id: Annotated[int, Parameter(help="This node's number, unlike any other node's.")],
+    listen: Annotated[str, Parameter(metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.")],
+    data: Annotated[Path, Parameter(metavar="DIR", help="Where this node alone keeps its files.")],
+    metadata: Annotated[str, Parameter(metavar="sqlite:FILE", help="Where topics and settings are kept.")],
+    metrics: Annotated[
+        str,
+        Parameter(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz answer; port 0 takes a free one."),
+    ] = "127.0.0.1:0",
+    settings: Settings = (),
+    json: Json = False,
+    stop_on_eof: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Stop cleanly when standard input ends.")
+    ] = False,
+) -> int:
+    parse_address(listen, "--listen")
+    parse_address(metrics, "--metrics")
+    config = NodeConfig(
+        node_id=node_id,
+        listen=listen,
+        data=str(data.absolute()),
+        metadata=_absolute_metadata(metadata),
+        metrics=metrics,
+        settings=parse_settings(settings),
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    _keep_freed_memory()
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(config, json, stop_on_eof))
+
+
+async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool) -> int:
+    node = Node(config)
+    stopping = _stop_request(stop_on_eof)
+    await node.start()
+    try:
+        _announce(config, node, as_json)
+        await stopping.wait()
+    finally:
+        await node.stop()
+    return 0
+
+
+def _stop_request(stop_on_eof: bool) -> asyncio.Event:
+    """Set by the first SIGTERM or Ctrl-C; the second one finds the system's own handler and ends the process."""
+    loop = asyncio.get_running_loop()
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        stopping.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    if stop_on_eof:
+        _watch_input(loop, stop)
+    return stopping
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> None:
+    fd = sys.stdin.fileno()
+
+    def readable() -> None:
+        if not os.read(fd, 4096):
+            loop.remove_reader(fd)
+            ended()
+
+    loop.add_reader(fd, readable)
+
+
+def _announce(config: NodeConfig, node: Node, as_json: bool) -> None:
+    metrics = f"http://{node.metrics_address}/metrics"
+    if as_json:
+        output.document(
+            {
+                "id": config.node_id,
+                "pid": os.getpid(),
+                "address": node.address,
+                "metrics": metrics,
+                "data": config.data,
+                "command": _command(config, node),
+            }
+        )
+    else:
+        output.line(f"Node {config.node_id} serves {node.address}, with data in {config.data} and metrics at {metrics}")
+    output.flush()
+
+
+def _command(config: NodeConfig, node: Node) -> list[str]:
+    """What starts this very node again, on the same ports, from any directory."""
+    settings = [argument for key, value in config.settings.items() for argument in ("--set", f"{key}={value}")]
+    return [
+        *program(),
+        "serve",
+        *("--node-id", str(config.node_id)),
+        *("--listen", node.address),
+        *("--data", config.data),
+        *("--metadata", config.metadata),
+        *("--metrics", node.metrics_address),
+        *settings,
+    ]
+
+
+def _absolute_metadata(text: str) -> str:
+    kind, _, path = text.partition(":")
+    if kind != "sqlite" or not path:
+        raise UsageError(f"--metadata takes sqlite:FILE, not {text!r}")
+    return f"sqlite:{Path(path).absolute()}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def _keep_freed_memory() -> None:
+    """Big buffers come and go with every fetch; glibc would return each to the system and fault it in again."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError):
+        return  # Another C library, which has no such habit to break.
+    mmap_threshold, trim_threshold = -3, -1
+    mallopt(mmap_threshold, 32 << 20)
+    mallopt(trim_threshold, 256 << 20)

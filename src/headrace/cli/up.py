@@ -1,0 +1,183 @@
+"""`headrace up`: nodes on this machine, each a child process `headrace serve`, until Ctrl-C or SIGTERM.
+
+This process opens no socket and no data file. It waits for its children, and stays when one dies, so that a node
+which was killed can be started again by its command and finds its data.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+from cyclopts import Parameter
+
+from headrace import __version__
+from headrace.cli import output
+from headrace.cli.options import BOOTSTRAP, Settings
+from headrace.cli.outcome import Failure, UsageError
+from headrace.cli.program import program
+from headrace.cli.values import parse_settings
+
+HOST = "127.0.0.1"
+DATA = Path("headrace-data")
+
+READY = """\
+Headrace {version} is ready.
+
+  bootstrap  {bootstrap}
+  data       {data}
+  metrics    {metrics}
+
+Try next, in another terminal:
+
+  headrace topic create orders --partitions 3{to}
+  echo hello | headrace produce orders{to}
+  headrace consume orders{to}
+
+Any Kafka client works too. Ctrl-C stops everything.\
+"""
+
+
+@dataclass(slots=True)
+class Child:
+    node_id: int
+    process: subprocess.Popen[bytes]
+    said: dict[str, Any] = field(default_factory=dict)
+    """What the node printed when it was ready: its element of "nodes"."""
+
+
+def up(
+    *,
+    port: Annotated[int, Parameter(help="Where clients connect; 0 takes a free one.")] = 9092,
+    data: Annotated[Path | None, Parameter(metavar="DIR", help="Where everything is kept.")] = None,
+    ephemeral: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Keep nothing: a directory that goes away at the end.")
+    ] = False,
+    settings: Settings = (),
+    json: Annotated[
+        bool, Parameter(negative=(), show_default=False, help="Print exactly one line of JSON when ready.")
+    ] = False,
+) -> int:
+    if ephemeral and data is not None:
+        raise UsageError("--data keeps, --ephemeral does not: give one of them")
+    if not 0 <= port <= 65_535:
+        raise UsageError(f"--port takes a number up to 65535, not {port}")
+    parse_settings(settings)
+    with _interrupted_by_sigterm(), _directory(data, ephemeral) as directory:
+        return _run(directory, port, settings, json)
+
+
+def _run(directory: Path, port: int, settings: Sequence[str], as_json: bool) -> int:
+    children: list[Child] = []
+    try:
+        children.append(_start(1, port, directory, settings))
+        for child in children:
+            if code := _wait_until_ready(child):
+                return code
+        _announce(children, directory, as_json)
+        _report_deaths(children)
+    except KeyboardInterrupt:
+        pass  # This is how it is meant to end.
+    finally:
+        _stop(children)
+    return 0
+
+
+def _start(node_id: int, port: int, directory: Path, settings: Sequence[str]) -> Child:
+    command = [
+        *program(),
+        "serve",
+        *("--node-id", str(node_id)),
+        *("--listen", f"{HOST}:{port}"),
+        *("--data", str(directory / f"node-{node_id}")),
+        *("--metadata", f"sqlite:{directory / 'metadata' / 'headrace.db'}"),
+        *(argument for setting in settings for argument in ("--set", setting)),
+        *("--json", "--stop-on-eof"),
+    ]
+    # A process group of its own: Ctrl-C reaches us alone, and we stop the nodes. The pipe to its standard input
+    # breaks when we die in any other way, and then the node stops too.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
+    return Child(node_id, process)
+
+
+def _wait_until_ready(child: Child) -> int:
+    """0 when the node serves. A node that cannot start has said why on stderr; its exit code is ours."""
+    assert child.process.stdout is not None
+    line = child.process.stdout.readline()
+    if line:
+        child.said = json.loads(line)
+        return 0
+    code = child.process.wait()
+    if code < 0:
+        raise Failure(f"node {child.node_id} {_ending(code)} before it was ready")
+    return code or 1
+
+
+def _announce(children: Sequence[Child], directory: Path, as_json: bool) -> None:
+    bootstrap = ",".join(child.said["address"] for child in children)
+    if as_json:
+        output.document({"bootstrap": bootstrap, "nodes": [child.said for child in children]})
+    else:
+        option = "" if bootstrap == BOOTSTRAP else f" --bootstrap {bootstrap}"
+        metrics = " ".join(child.said["metrics"] for child in children)
+        output.line(READY.format(version=__version__, bootstrap=bootstrap, data=directory, metrics=metrics, to=option))
+    output.flush()
+
+
+def _report_deaths(children: Sequence[Child]) -> NoReturn:
+    """Until an interrupt: say which node has died, and how it is started again."""
+    living = list(children)
+    while living:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+        for child in [child for child in living if child.process.poll() is not None]:
+            living.remove(child)
+            output.say(f"headrace: node {child.node_id} {_ending(child.process.returncode)}; to start it again:")
+            output.say(f"  {shlex.join(child.said['command'])}")
+    while True:
+        signal.pause()
+
+
+def _stop(children: Sequence[Child]) -> None:
+    """Cleanly; another interrupt while we wait kills."""
+    try:
+        for child in children:
+            child.process.terminate()
+        for child in children:
+            child.process.wait()
+    except KeyboardInterrupt:
+        for child in children:
+            child.process.kill()
+            child.process.wait()
+
+
+def _ending(code: int) -> str:
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _directory(data: Path | None, ephemeral: bool) -> Iterator[Path]:
+    if not ephemeral:
+        yield (data or DATA).absolute()
+        return
+    directory = Path(tempfile.mkdtemp(prefix="headrace-"))
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,93 @@
+"""What people write on the command line, as values. Pure: the time is handed in."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from headrace.cli.outcome import UsageError
+
+_UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
+_SIZE = re.compile(r"(\d{1,12})(k|m|g)?b?", re.IGNORECASE)
+_SIZE_BYTES = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    timestamp_ms: int
+
+
+Start = Beginning | End | AtOffset | AtTime
+
+
+def parse_start(text: str, now_ms: int) -> Start:
+    """Where to begin to read: `beginning`, `end`, an offset, an ISO 8601 time, or a time ago such as `-5m`."""
+    if text == "beginning":
+        return Beginning()
+    if text == "end":
+        return End()
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return AtOffset(int(text))
+    if ago := _AGO.fullmatch(text):
+        return AtTime(max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]]))
+    try:
+        # A time without a zone is the user's own.
+        return AtTime(int(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError, OSError):
+        raise UsageError(
+            f"--from takes beginning, end, an offset, a time such as 2026-01-31T12:00 or -5m, not {text!r}"
+        ) from None
+
+
+def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
+    """`--set key=value`, as often as wanted; the last one wins."""
+    settings = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise UsageError(f"--set takes key=value, not {pair!r}")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
+def parse_address(text: str, option: str) -> tuple[str, int]:
+    """HOST:PORT; an IPv6 host stands in brackets."""
+    host, colon, port = text.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise UsageError(f"{option} takes HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+def parse_size(text: str, option: str) -> int:
+    """Bytes, or with a unit: 100, 64k, 1MB."""
+    if match := _SIZE.fullmatch(text):
+        return int(match[1]) * _SIZE_BYTES[match[2] and match[2].lower()]
+    raise UsageError(f"{option} takes a number of bytes such as 100, 64k or 1MB, not {text!r}")
+
+
+def parse_separator(text: str) -> bytes:
+    r"""The characters between key and value; a tab is written \t."""
+    separator = text.replace("\\t", "\t").encode()
+    if not separator:
+        raise UsageError("--key-separator takes at least one character")
+    return separator
