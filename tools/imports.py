@@ -41,6 +41,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 
 THIRD_PARTY: dict[str, frozenset[str]] = {
     "wire": frozenset({"crc32c", "cramjam"}),
+    "storage": frozenset({"crc32c"}),
     "metadata": frozenset({"msgspec"}),
     "controller": frozenset({"msgspec"}),
     "core": frozenset({"msgspec"}),
