@@ -185,3 +185,7 @@ class KafkaError(Exception):
 
 
 _KNOWN = frozenset(int(code) for code in ErrorCode)
+
+
+class CorruptLog(Exception):
+    """A partition's files hold something that was never written, or lack something that was. One sentence."""

@@ -36,6 +36,11 @@ class Request(Generic[M]):
     def reply_parts(self, parts: list[Buffer]) -> None:
         self._reply.send(parts)
 
+    def forget_body(self) -> None:
+        """It may wait long for its answer, and must not hold memory meanwhile."""
+        self._reply.forget_request()
+        del self.body
+
     def no_reply(self) -> None:
         """acks=0: the client waits for nothing."""
         self._reply.skip()

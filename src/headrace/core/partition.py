@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from headrace.config import TopicConfig
 from headrace.core.epochs import EpochList
 from headrace.core.producers import Duplicate, ProducerTable
-from headrace.errors import ErrorCode
+from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.wire.batch import (
     CODEC_BITS,
@@ -31,7 +31,7 @@ from headrace.wire.batch import (
 )
 
 if TYPE_CHECKING:
-    from headrace.core.fetch_session import Entry
+    from headrace.core.fetch_entries import Entry
 
 CODEC_MAX = 4
 APPEND_TIME = "LogAppendTime"
@@ -104,7 +104,7 @@ class Partition:
         self.high_watermark = 0
         self.log_end_offset = 0
         self.assigned_end_offset = 0
-        self.subscribers: dict[Entry, None] = {}
+        self.subscribers: Entry | None = None
         self.unwritten: list[Accepted] = []
         self.waiting_acks: list[Callable[[], None]] | None = None
         self._log: ReplicaLog | None = None
@@ -134,7 +134,11 @@ class Partition:
         return self.error
 
     def readable_bytes(self, offset: int, limit_offset: int) -> int | None:
-        return self.log.readable_bytes(offset, limit_offset)
+        """None when it cannot be told cheaply, or at all: whoever then reads meets the error and deals with it."""
+        try:
+            return self.log.readable_bytes(offset, limit_offset)
+        except (OSError, CorruptLog):
+            return None
 
     def end_offset_for(self, epoch: int) -> tuple[int, int]:
         """Semantics of OffsetForLeaderEpoch: where that epoch ended in this log; (-1, -1) when unknown."""

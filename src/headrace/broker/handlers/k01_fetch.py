@@ -1,0 +1,195 @@
+"""Fetch, versions 4-18: records, for whoever already knows which offset comes next.
+
+5 log start offset, 7 incremental sessions, 9 leader epochs, 10 zstd, 11 rack, 12 diverging epochs and current leader,
+13 topics by id, 15 replica state, 17 directory id, 18 high watermark of the fetcher (read, and not used).
+
+Not yet: followers (nobody is registered to be one), preferred read replicas, node endpoints of other leaders, quotas.
+"""
+
+import logging
+
+from headrace.broker.broker import Broker
+from headrace.broker.requests import Request
+from headrace.core.acl import Operation
+from headrace.core.fetch_answer import Answer, Fetch, error_data, handed_over
+from headrace.core.fetch_entries import Replica, TopicKey
+from headrace.core.fetch_session import Fetcher
+from headrace.core.fetch_sessions import Refusal
+from headrace.core.partition import Partition
+from headrace.errors import CorruptLog, ErrorCode
+from headrace.model import Buffer
+from headrace.net.connection import Connection
+from headrace.wire.compression import Codec
+from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from headrace.wire.messages.produce import LeaderIdAndEpoch
+
+log = logging.getLogger(__name__)
+
+REPLICA_STATE_SINCE = 15
+CURRENT_LEADER_SINCE = 12
+ZSTD_SINCE = 10
+ATTRIBUTES_LOW_BYTE_AT = 22
+CODEC_BITS = 7
+TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(broker: Broker, request: Request[FetchRequest]) -> None:
+    body = request.body
+    fetcher = _fetcher(request)
+    if fetcher.privileged:
+        refusal = _node_refusal(broker, fetcher)
+        if refusal:
+            request.reply(_refuse_node(body, refusal))
+            return
+    sessions = broker.fetch_events.sessions
+    verdict, woken = sessions.receive(body, request.version, fetcher, broker.clock.monotonic_ms())
+    if log.isEnabledFor(logging.DEBUG):
+        log.debug(
+            "fetch %d of %s: session %d epoch %d, %d topics listed, %d forgotten",
+            request.header.correlation_id,
+            request.connection.peer,
+            body.session_id,
+            body.session_epoch,
+            len(body.topics),
+            len(body.forgotten_topics_data),
+        )
+    broker.fetch_events.answer(woken)
+    if isinstance(verdict, Refusal):
+        request.reply(FetchResponse(error_code=verdict.error, responses=[]))
+        return
+    pending = _Pending(broker, request)
+    if sessions.park(verdict):
+        request.forget_body()
+        broker.fetch_events.park(verdict, pending)
+    else:
+        pending.answer(verdict)
+
+
+def _fetcher(request: Request[FetchRequest]) -> Fetcher:
+    body = request.body
+    if request.version < REPLICA_STATE_SINCE:
+        return Fetcher(request.principal, body.replica_id, -1)
+    state = body.replica_state
+    if state is None:
+        return Fetcher(request.principal, -1, -1)
+    return Fetcher(request.principal, state.replica_id, state.replica_epoch)
+
+
+def _node_refusal(broker: Broker, fetcher: Fetcher) -> ErrorCode:
+    """Whoever says that it is a node must be one, in its current incarnation."""
+    if not broker.allowed_on_cluster(fetcher.principal, Operation.CLUSTER_ACTION):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if not broker.is_registered(fetcher.replica_id, fetcher.broker_epoch):
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return ErrorCode.NONE
+
+
+def _refuse_node(body: FetchRequest, error: ErrorCode) -> FetchResponse:
+    """A full fetch is refused partition by partition and makes no session; others name a session that is not theirs."""
+    if body.session_epoch > 0:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND, responses=[])
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                topic_id=topic.topic_id,
+                partitions=[error_data(asked.partition, error) for asked in topic.partitions],
+            )
+            for topic in body.topics
+        ]
+    )
+
+
+class _Pending:
+    """A fetch request that is to be answered, now or later."""
+
+    __slots__ = ("_broker", "_failures", "_request")
+
+    def __init__(self, broker: Broker, request: Request[FetchRequest]) -> None:
+        self._broker = broker
+        self._request = request
+        self._failures: list[tuple[Partition, OSError | CorruptLog]] = []
+
+    @property
+    def connection(self) -> Connection:
+        return self._request.connection
+
+    def answer(self, fetch: Fetch) -> int:
+        broker, request = self._broker, self._request
+        answer = broker.fetch_events.sessions.build(fetch, self._read, broker.clock.monotonic_ms())
+        response, sent_bytes = _response(broker, request.version, answer)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug(
+                "fetch %d of %s answered: session %d epoch %d, error %d, %d partitions, %d bytes",
+                request.header.correlation_id,
+                request.connection.peer,
+                answer.session_id,
+                fetch.epoch,
+                answer.error,
+                len(answer.parts),
+                sent_bytes,
+            )
+        request.reply(response)
+        handed_over(answer)
+        broker.fetch_events.answer(answer.woken)
+        for partition, failure in self._failures:
+            broker.faults.failed(partition, "read", failure)
+        return sent_bytes
+
+    def _read(
+        self, replica: Replica, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool
+    ) -> Buffer | ErrorCode:
+        assert isinstance(replica, Partition)
+        try:
+            records = replica.log.read(offset, bytes_max, limit_offset, at_least_one)
+        except (OSError, CorruptLog) as failure:
+            # Told to the broker after the answer: what it does about it may touch the very session being read.
+            self._failures.append((replica, failure))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if (
+            self._request.version < ZSTD_SINCE
+            and records
+            and records[ATTRIBUTES_LOW_BYTE_AT] & CODEC_BITS == Codec.ZSTD
+        ):
+            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        return records
+
+
+def _response(broker: Broker, version: int, answer: Answer) -> tuple[FetchResponse, int]:
+    """The answer grouped by topic, and the bytes of records in it."""
+    topics: dict[TopicKey, list[PartitionData]] = {}
+    sent_bytes = 0
+    for entry, data in answer.parts:
+        partitions = topics.get(entry.topic)
+        if partitions is None:
+            partitions = topics[entry.topic] = []
+        partitions.append(data)
+        if data.records:
+            sent_bytes += len(data.records)
+        elif data.error_code:
+            broker.metrics.fetch_failures += 1
+            if version >= CURRENT_LEADER_SINCE and data.error_code in TELLS_LEADER:
+                data.current_leader = _current_leader(broker, entry.topic, entry.index)
+    broker.metrics.bytes_out += sent_bytes
+    responses = [
+        FetchableTopicResponse(topic=key, partitions=partitions)
+        if isinstance(key, str)
+        else FetchableTopicResponse(topic_id=key, partitions=partitions)
+        for key, partitions in topics.items()
+    ]
+    response = FetchResponse(
+        throttle_time_ms=answer.throttle_ms,
+        error_code=answer.error,
+        session_id=answer.session_id,
+        responses=responses,
+    )
+    return response, sent_bytes
+
+
+def _current_leader(broker: Broker, key: TopicKey, index: int) -> LeaderIdAndEpoch | None:
+    """What this node knows, so that the client need not ask for metadata first."""
+    topic = broker.image.topics.get(key) if isinstance(key, str) else broker.image.topics_by_id.get(key)
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return None
+    record = topic.partitions[index]
+    return LeaderIdAndEpoch(leader_id=record.leader, leader_epoch=record.leader_epoch)
