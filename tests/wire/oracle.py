@@ -41,7 +41,8 @@ def kio_bytes(entity: Any) -> bytes:
     return out.getvalue()
 
 
-def random_entity(chance: random.Random, cls: Any) -> Any:
+def random_entity(chance: random.Random, cls: Any, items_max: int = 300) -> Any:
+    """With no more items in an array than that."""
     hints = _hints(cls)
     values = {}
     for field in dataclasses.fields(cls):
@@ -49,14 +50,14 @@ def random_entity(chance: random.Random, cls: Any) -> Any:
         if has_default and chance.random() < 0.2:
             values[field.name] = field.default
         else:
-            values[field.name] = _value(chance, hints[field.name], field.metadata.get("kafka_type"))
+            values[field.name] = _value(chance, hints[field.name], field.metadata.get("kafka_type"), items_max)
     return cls(**values)
 
 
 _hints = functools.cache(typing.get_type_hints)
 
 
-def _value(chance: random.Random, hint: Any, kafka_type: str | None) -> Any:
+def _value(chance: random.Random, hint: Any, kafka_type: str | None, items_max: int) -> Any:
     options = typing.get_args(hint)
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         if chance.random() < 0.3:
@@ -65,11 +66,11 @@ def _value(chance: random.Random, hint: Any, kafka_type: str | None) -> Any:
         options = typing.get_args(hint)
     if typing.get_origin(hint) is tuple:
         # Counts above 126 no longer fit one byte of a compact length.
-        counts = (126, 127, 128, 300) if chance.random() < 0.02 else (0, 1, 1, 2, 3, 17)
-        count = chance.choice(counts)
-        return tuple(_value(chance, options[0], kafka_type) for _ in range(count))
+        counts = (126, 127, 128, 300) if chance.random() < 0.02 else (0, 1, 1, 2, 3, 6)
+        count = min(chance.choice(counts), items_max)
+        return tuple(_value(chance, options[0], kafka_type, items_max) for _ in range(count))
     if kafka_type is None:
-        return random_entity(chance, hint)
+        return random_entity(chance, hint, items_max)
     return _primitive(chance, kafka_type)
 
 
