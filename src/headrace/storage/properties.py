@@ -103,7 +103,7 @@ def _escape(text: str, is_key: bool) -> str:
             out.append(character)
         else:
             units = character.encode("utf-16-be", "surrogatepass")
-            out.extend(f"\\u{units[i : i + 2].hex()}" for i in range(0, len(units), 2))
+            out.extend(f"\\u{units[i : i + 2].hex().upper()}" for i in range(0, len(units), 2))
     return "".join(out)
 
 

@@ -62,19 +62,26 @@ def decode_snapshot(data: Buffer, alive_ms: int) -> ProducerTable:
     entries_end = _HEAD.size + count * _ENTRY.size
     if count < 0 or entries_end > len(view):
         raise CorruptSnapshot(f"The producer snapshot claims {count} entries in {len(view)} bytes.")
+    older: dict[int, list[list[int]]] = {}
+    for producer_id, *batch in _older_batches(view[entries_end:]):
+        older.setdefault(producer_id, []).append(batch)
     producers: dict[int, Producer] = {}
-    entries = view[_HEAD.size : entries_end]
-    _read_older(view[entries_end:], producers)
-    for producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first in _ENTRY.iter_unpack(entries):
-        producer = producers.setdefault(producer_id, Producer(epoch))
-        producer.epoch = epoch
+    entries = _ENTRY.iter_unpack(view[_HEAD.size : entries_end])
+    for producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, first in entries:
+        producer = producers[producer_id] = Producer(epoch)
         producer.coordinator_epoch = coordinator_epoch
         producer.transaction_first_offset = first
         producer.last_timestamp = timestamp
         producer.alive_ms = max(timestamp, alive_ms)
+        for batch in older.pop(producer_id, ()):
+            producer.remember(*batch)
         # Kafka writes the time of the last marker, if that came last, in the place of the batch's.
         if offset >= 0:
             producer.remember(sequence, offset, delta, timestamp)
+    if older:
+        raise CorruptSnapshot(
+            f"The producer snapshot has older batches of producers without an entry: {sorted(older)}."
+        )
     table = ProducerTable()
     table.restore(producers)
     return table
@@ -93,12 +100,6 @@ def _entry(producer_id: int, producer: Producer) -> bytes:
         producer.coordinator_epoch,
         producer.transaction_first_offset,
     )
-
-
-def _read_older(view: memoryview, producers: dict[int, Producer]) -> None:
-    for producer_id, sequence, offset, delta, timestamp in _older_batches(view):
-        producer = producers.setdefault(producer_id, Producer(-1))
-        producer.remember(sequence, offset, delta, timestamp)
 
 
 def _older_batches(view: memoryview) -> Iterator[tuple[int, ...]]:

@@ -53,7 +53,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
     if codec is Codec.LZ4:
         # The Java client refuses frames whose blocks depend on each other.
         frame = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
-        frame.compress(data)
+        frame.compress(bytes(data))
         return bytes(frame.finish())
     if codec is Codec.ZSTD:
         return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
@@ -117,7 +117,7 @@ def _snappy(data: memoryview, bytes_max: int) -> bytes:
     # A bare block cannot begin like this: the magic would be a length whose first element copies
     # from before the beginning.
     if data[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _snappy_block(data, bytes_max)
+        return _snappy_block(data, 0, bytes_max)
     blocks = []
     total = 0
     pos = len(_XERIAL_HEADER)
@@ -130,16 +130,16 @@ def _snappy(data: memoryview, bytes_max: int) -> bytes:
         pos += _BLOCK_LENGTH.size
         if not 0 <= length <= len(data) - pos:
             raise ProtocolError(f"A snappy block claims {length} bytes, {len(data) - pos} are left.")
-        block = _snappy_block(data[pos : pos + length], bytes_max - total)
+        block = _snappy_block(data[pos : pos + length], total, bytes_max)
         total += len(block)
         blocks.append(block)
         pos += length
     return b"".join(blocks)
 
 
-def _snappy_block(block: memoryview, bytes_max: int) -> bytes:
+def _snappy_block(block: memoryview, bytes_before: int, bytes_max: int) -> bytes:
     length = cramjam.snappy.decompress_raw_len(block)
-    if length > bytes_max:
+    if bytes_before + length > bytes_max:
         raise _too_long(bytes_max)
     # One element of three bytes yields at most 64 bytes, so a longer claim is a lie.
     if length > 64 * len(block):

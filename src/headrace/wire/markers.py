@@ -1,0 +1,39 @@
+"""The control batch that ends a transaction in a partition."""
+
+import struct
+from typing import NamedTuple
+
+from headrace.model import Buffer
+from headrace.wire.batch import read_header, read_records
+from headrace.wire.errors import ProtocolError
+
+_KEY = struct.Struct(">hh")
+"""Version, type."""
+_VALUE = struct.Struct(">hi")
+"""Version, coordinator epoch."""
+_ABORT = 0
+_COMMIT = 1
+
+
+class Marker(NamedTuple):
+    committed: bool
+    coordinator_epoch: int
+
+
+def read_marker(batch: Buffer, pos: int = 0) -> Marker | None:
+    """The marker in the batch at `pos`; None if it holds no end of a transaction, as data or an emptied batch."""
+    if not read_header(batch, pos).is_control:
+        return None
+    records = read_records(batch, pos)
+    if not records:
+        return None
+    key, value = records[0].key, records[0].value
+    # Later versions may add fields behind these.
+    if key is None or len(key) < _KEY.size:
+        raise ProtocolError("A control record has no type.")
+    kind = _KEY.unpack_from(key)[1]
+    if kind not in (_ABORT, _COMMIT):
+        return None
+    if value is None or len(value) < _VALUE.size:
+        raise ProtocolError("The end of a transaction names no coordinator epoch.")
+    return Marker(kind == _COMMIT, _VALUE.unpack_from(value)[1])
