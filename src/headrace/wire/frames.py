@@ -15,6 +15,7 @@ _API_VERSIONS = 18
 _HEADER = struct.Struct(">hhi")
 _CORRELATION = struct.Struct(">i")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
+_CLIENT_ID_BYTES_MAX = 0x7FFF
 _REQUEST = struct.Struct(">ihhi")
 _RESPONSE = struct.Struct(">ii")
 _RESPONSE_FLEXIBLE = struct.Struct(">iix")
@@ -58,6 +59,8 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
     parts = encode_parts(message, version)
     name = None if client_id is None else client_id.encode()
+    if name is not None and len(name) > _CLIENT_ID_BYTES_MAX:
+        raise ProtocolError(f"a client id of {len(name)} bytes does not fit its header")
     header = _CLIENT_ID_LENGTH.pack(-1) if name is None else _CLIENT_ID_LENGTH.pack(len(name)) + name
     if version >= message.flexible:
         header += b"\0"

@@ -1,0 +1,42 @@
+"""The table of what is spoken."""
+
+from headrace.wire.apis import APIS
+
+ADVERTISED = {
+    "Produce": (0, 0, 13),
+    "Fetch": (1, 4, 18),
+    "ListOffsets": (2, 1, 11),
+    "Metadata": (3, 0, 13),
+    "FindCoordinator": (10, 0, 5),
+    "ApiVersions": (18, 0, 4),
+    "CreateTopics": (19, 2, 7),
+    "DeleteTopics": (20, 1, 6),
+    "DeleteRecords": (21, 0, 2),
+    "InitProducerId": (22, 0, 5),
+    "OffsetForLeaderEpoch": (23, 2, 4),
+    "DescribeConfigs": (32, 1, 4),
+    "AlterConfigs": (33, 0, 2),
+    "DescribeLogDirs": (35, 1, 4),
+    "CreatePartitions": (37, 0, 3),
+    "IncrementalAlterConfigs": (44, 0, 1),
+    "DescribeCluster": (60, 0, 2),
+    "DescribeTopicPartitions": (75, 0, 0),
+}
+
+
+def test_clients_are_told_these_versions() -> None:
+    told = {api.name: (api.key, api.advertised[0], api.advertised[-1]) for api in APIS.values() if api.advertised}
+    assert told == ADVERTISED
+
+
+def test_what_is_told_is_decoded_except_the_oldest_produce_requests() -> None:
+    for api in APIS.values():
+        assert api.request.versions == api.response.versions == api.versions
+        assert api.request.api == api.response.api == api.key
+        assert api.request.flexible == api.response.flexible
+        assert api.versions == (range(3, 14) if api.name == "Produce" else api.advertised)
+
+
+def test_gaps_are_sentences() -> None:
+    for api in APIS.values():
+        assert all(gap.endswith(".") for gap in api.gaps)
