@@ -24,7 +24,7 @@ help:
 	@echo 'make format  what check asks of the format'
 	@echo 'make hunt    long random searches: fuzzing and chaos; prints its figures'
 	@echo 'make bench   Headrace beside Apache Kafka, in one run'
-	@echo 'make docs    docs/COMPATIBILITY.md from the API table'
+	@echo 'make docs    docs/COMPATIBILITY.md and the map in docs/ARCHITECTURE.md, from the code'
 	@echo 'make setup   only the virtual environment in .venv; every target above does it by itself'
 	@echo 'make clean   everything that make made, except benchmark results'
 
@@ -66,6 +66,7 @@ bench: setup kafka-jars
 
 docs: setup
 	@$(BIN)/python -m tools.compatibility --write
+	@$(BIN)/python -m tools.file_map --write
 
 clean:
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

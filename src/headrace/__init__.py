@@ -1,3 +1,3 @@
-"""Headrace: a replicated, partitioned log that speaks the Kafka protocol, made for Spark."""
+"""Headrace: a partitioned log that speaks the Kafka protocol, made for Spark."""
 
 __version__ = "0.1.0"

@@ -27,7 +27,9 @@ def serve(
     *,
     node_id: Annotated[int, Parameter(help="This node's number, unlike any other node's.")],
     listen: Annotated[str, Parameter(metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.")],
-    data: Annotated[Path, Parameter(metavar="DIR", help="Where this node alone keeps its files.")],
+    data: Annotated[
+        str, Parameter(metavar="DIR", help="Where this node alone keeps its files; several with commas between them.")
+    ],
     metadata: Annotated[str, Parameter(metavar="sqlite:FILE", help="Where topics and settings are kept.")],
     metrics: Annotated[
         str,
@@ -44,7 +46,7 @@ def serve(
     config = NodeConfig(
         node_id=node_id,
         listen=listen,
-        data=str(data.absolute()),
+        data=_absolute_directories(data),
         metadata=_absolute_metadata(metadata),
         metrics=metrics,
         settings=parse_settings(settings),
@@ -127,6 +129,13 @@ def _command(config: NodeConfig, node: Node) -> list[str]:
         *("--metrics", node.metrics_address),
         *settings,
     ]
+
+
+def _absolute_directories(text: str) -> str:
+    directories = [directory.strip() for directory in text.split(",")]
+    if not all(directories):
+        raise UsageError(f"--data takes a directory, or several with commas between them, not {text!r}")
+    return ",".join(str(Path(directory).absolute()) for directory in directories)
 
 
 def _absolute_metadata(text: str) -> str:

@@ -1,0 +1,64 @@
+"""The documents say what is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from headrace import __version__
+from headrace.wire.apis import APIS
+from tools import compatibility, file_map
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+SCREEN_LINES = 25
+
+
+def test_the_compatibility_page_is_fresh() -> None:
+    assert compatibility.PAGE.read_text() == compatibility.page(), "run make docs"
+
+
+def test_the_compatibility_page_has_every_api() -> None:
+    page = compatibility.page()
+    for key, api in APIS.items():
+        assert f"| {key} | {api.name} |" in page
+
+
+def test_the_map_is_fresh() -> None:
+    page = file_map.PAGE.read_text()
+    assert page == file_map.with_map(page), "run make docs"
+
+
+def test_the_map_has_every_file_that_holds_something() -> None:
+    shown = file_map.file_map()
+    for path in file_map.SOURCE.rglob("*.py"):
+        if path.read_text().strip():
+            assert f"- `{path.name}` " in shown, f"{path.name} needs a docstring that says what it is for"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        assert target.startswith("https://") or (page.parent / target).exists(), target
+
+
+def test_the_first_screen_of_promises_says_what_each_acknowledgement_is_worth() -> None:
+    first_screen = (ROOT / "docs" / "PROMISES.md").read_text().splitlines()[:SCREEN_LINES]
+    for word in ("`acks=0`", "`acks=1`", "`acks=all`", "fsync", "crash", "power cut"):
+        assert any(word in line for line in first_screen), word
+
+
+def test_the_readme_begins_with_two_commands() -> None:
+    commands = re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert commands[:2] == ["up", "test"]
+
+
+def test_every_command_that_a_page_names_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for page in PAGES:
+        named = re.findall(r"`make ([a-z]+)|^make ([a-z]+)", page.read_text(), re.MULTILINE)
+        assert {first or second for first, second in named} <= targets, page.name
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    assert f'version = "{__version__}"' in (ROOT / "pyproject.toml").read_text()

@@ -1,0 +1,150 @@
+"""docs/COMPATIBILITY.md from the API table and the settings: `python -m tools.compatibility [--write]`."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS
+from headrace.settings import LONG_MAX, Setting, render
+from headrace.wire.apis import APIS
+
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "COMPATIBILITY.md"
+
+KAFKA_APIS: Mapping[str, tuple[str, ...]] = {
+    "consumer groups": (
+        "OffsetCommit",
+        "OffsetFetch",
+        "JoinGroup",
+        "Heartbeat",
+        "LeaveGroup",
+        "SyncGroup",
+        "DescribeGroups",
+        "ListGroups",
+        "DeleteGroups",
+        "OffsetDelete",
+        "ConsumerGroupHeartbeat",
+        "ConsumerGroupDescribe",
+    ),
+    "transactions": (
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "EndTxn",
+        "WriteTxnMarkers",
+        "TxnOffsetCommit",
+        "DescribeProducers",
+        "DescribeTransactions",
+        "ListTransactions",
+    ),
+    "authentication, permissions and quotas": (
+        "SaslHandshake",
+        "SaslAuthenticate",
+        "DescribeAcls",
+        "CreateAcls",
+        "DeleteAcls",
+        "DescribeUserScramCredentials",
+        "AlterUserScramCredentials",
+        "DescribeClientQuotas",
+        "AlterClientQuotas",
+        "CreateDelegationToken",
+        "RenewDelegationToken",
+        "ExpireDelegationToken",
+        "DescribeDelegationToken",
+    ),
+    "replicas": (
+        "ElectLeaders",
+        "AlterPartitionReassignments",
+        "ListPartitionReassignments",
+        "AlterReplicaLogDirs",
+        "AlterPartition",
+    ),
+    "share groups, streams groups and telemetry": (
+        "ShareGroupHeartbeat",
+        "ShareGroupDescribe",
+        "ShareFetch",
+        "ShareAcknowledge",
+        "StreamsGroupHeartbeat",
+        "StreamsGroupDescribe",
+        "GetTelemetrySubscriptions",
+        "PushTelemetry",
+        "ListConfigResources",
+    ),
+}
+"""What Kafka 4.3 offers to clients, by purpose, beyond the core; what the API table holds is left out."""
+
+HEAD = """\
+# Compatibility
+
+This page is generated from the table by which the broker works (`src/headrace/wire/apis.py`) and from its settings
+(`src/headrace/config.py`): `make docs` writes it, a test keeps it fresh.
+
+Headrace speaks the Kafka protocol. A client asks for the versions below (ApiVersions) and uses the newest that both
+know. Records are magic 2 (Kafka 0.11 and newer), with gzip, snappy, lz4, zstd or no compression.
+"""
+
+
+def page() -> str:
+    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", *_settings(), ""])
+
+
+def _apis() -> Iterator[str]:
+    yield "## APIs"
+    yield ""
+    yield "| key | API | versions | known gaps |"
+    yield "|---|---|---|---|"
+    for key, api in sorted(APIS.items()):
+        versions = "between nodes only" if api.advertised is None else _range(api.advertised)
+        yield f"| {key} | {api.name} | {versions} | {' '.join(api.gaps)} |"
+
+
+def _range(versions: range) -> str:
+    return f"{versions[0]}" if len(versions) == 1 else f"{versions[0]}-{versions[-1]}"
+
+
+def _not_spoken() -> Iterator[str]:
+    yield "## Not spoken"
+    yield ""
+    yield "These are not advertised; a client that sends one all the same is disconnected, as by Kafka."
+    yield ""
+    spoken = {api.name for api in APIS.values()}
+    for purpose, names in KAFKA_APIS.items():
+        missing = [name for name in names if name not in spoken]
+        if missing:
+            yield f"- {purpose}: {', '.join(missing)}"
+
+
+def _settings() -> Iterator[str]:
+    yield "## Settings"
+    yield ""
+    yield "Names and defaults are Kafka's. A setting is given to a node by `--set`, to a topic when it is created or"
+    yield "altered. A name that is not listed is refused with a sentence."
+    for title, settings in (("Topic settings", TOPIC_SETTINGS), ("Broker settings", BROKER_SETTINGS)):
+        yield ""
+        yield f"### {title}"
+        yield ""
+        yield "| setting | default | |"
+        yield "|---|---|---|"
+        for setting in sorted(settings.values(), key=lambda setting: setting.name):
+            yield f"| `{setting.name}` | {_default(setting)} | {_remark(setting)} |"
+
+
+def _default(setting: Setting) -> str:
+    if setting.default == LONG_MAX:
+        return "no limit"
+    return render(setting.default) or "none"
+
+
+def _remark(setting: Setting) -> str:
+    refused = ", ".join(setting.not_yet)
+    return f"{setting.documentation} Refused: {refused}." if refused else setting.documentation
+
+
+def main(arguments: list[str]) -> int:
+    if arguments == ["--write"]:
+        PAGE.write_text(page())
+        return 0
+    print(page(), end="")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
