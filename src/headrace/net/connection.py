@@ -1,0 +1,420 @@
+"""One TCP connection of the Kafka protocol: frames in, ordered answers out, and never more of either than agreed."""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable, Iterator
+from typing import cast
+
+from headrace.model import Buffer
+from headrace.net.framing import SCRATCH_BYTES, FrameReader
+from headrace.net.hub import Hub
+from headrace.wire.errors import ProtocolError
+
+log = logging.getLogger(__name__)
+
+SIP_BYTES = 4 << 10
+"""Per read while memory for requests is scarce, or while this connection has to wait anyway."""
+
+JOIN_BYTES_MAX = 32 << 10
+"""Parts up to this size are copied together, since a system call costs more; larger ones are written as they are."""
+
+IOV_MAX = 1024
+"""Parts that one system call takes."""
+
+
+class Reply:
+    """The answer to one request. Answers leave in the order in which they were opened."""
+
+    __slots__ = ("_connection", "_request_bytes", "alone", "next", "parts")
+
+    def __init__(self, connection: "Connection", request_bytes: int, alone: bool) -> None:
+        self._connection = connection
+        self._request_bytes = request_bytes
+        self.alone = alone
+        self.parts: list[Buffer] | None = None
+        self.next: Reply | None = None
+
+    def send(self, parts: list[Buffer]) -> None:
+        """The whole answer with its length prefix. Nobody may change these buffers afterwards."""
+        assert self.parts is None, "answered twice"
+        self.parts = parts
+        if self._request_bytes:
+            self.forget_request()
+        self._connection.answered(self)
+
+    def skip(self) -> None:
+        """No answer is due (acks=0)."""
+        self.send([])
+
+    def forget_request(self) -> None:
+        """The request's bytes are not needed any more: a fetch that waits must not hold memory."""
+        size, self._request_bytes = self._request_bytes, 0
+        self._connection.give_back(size)
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Hands every frame over synchronously, as a bytearray that the receiver owns.
+
+    No frame is handed over while `_blocked`. Reading stops only when bytes have come that cannot be handed
+    over, so that a client that goes away is noticed while its requests wait.
+    """
+
+    __slots__ = (
+        "_asked_budget",
+        "_blocked",
+        "_draining",
+        "_fd",
+        "_first",
+        "_frame_bytes",
+        "_held_bytes",
+        "_hub",
+        "_in_flight",
+        "_in_flight_bytes",
+        "_in_pump",
+        "_last",
+        "_on_closed",
+        "_on_frame",
+        "_on_opened",
+        "_out",
+        "_out_bytes",
+        "_paid_bytes",
+        "_paused",
+        "_reader",
+        "_since_yield",
+        "_transport",
+        "_write_due",
+        "_writing_paused",
+        "closed",
+        "closing",
+        "host",
+        "peer",
+        "principal",
+        "quiet_ticks",
+        "unfinished_ticks",
+    )
+
+    def __init__(
+        self,
+        hub: Hub,
+        on_frame: Callable[["Connection", bytearray], None],
+        on_opened: Callable[["Connection"], None] | None = None,
+        on_closed: Callable[["Connection"], None] | None = None,
+    ) -> None:
+        self._hub = hub
+        self._on_frame = on_frame
+        self._on_opened = on_opened
+        self._on_closed = on_closed
+        self._transport: asyncio.Transport | None = None
+        self._fd = -1
+        self._reader = FrameReader(hub.scratch, hub.buffers, hub.limits.frame_bytes_max)
+        self._first: Reply | None = None  # open replies, oldest first, chained by `next`
+        self._last: Reply | None = None
+        self._in_flight = 0
+        self._in_flight_bytes = 0
+        self._frame_bytes = 0  # of the frame being handed over, until a reply is opened for it
+        self._paid_bytes = 0  # taken from the budget for the frame that is to be handed over next
+        self._held_bytes = 0  # kept between reads, as the budget knows it
+        self._asked_budget = False
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._write_due = False  # the turn knows of us
+        self._in_pump = False
+        self._blocked = False
+        self._paused = False
+        self._writing_paused = False
+        self._draining = False
+        self._since_yield = 0
+        self.closed = False
+        self.closing = False
+        self.quiet_ticks = 0  # of the listener's sweeper, since the last byte
+        self.unfinished_ticks = 0  # since the last whole frame
+        self.host = "?"
+        self.peer = "?"
+        self.principal = "User:ANONYMOUS"
+
+    # What the broker uses.
+
+    def open_reply(self, alone: bool = False) -> Reply:
+        """For the frame being handed over. `alone`: the next frame waits until this one is answered."""
+        size, self._frame_bytes = self._frame_bytes, 0
+        reply = Reply(self, size, alone)
+        if self._last is None:
+            self._first = reply
+        else:
+            self._last.next = reply
+        self._last = reply
+        self._in_flight += 1
+        if alone or self._in_flight >= self._hub.limits.requests_in_flight_max:
+            self._blocked = True
+        return reply
+
+    def write(self, parts: list[Buffer]) -> None:
+        """Outside of the order of replies: for the side that asks."""
+        self._put(parts)
+        self._write_later()
+
+    def close(self, reason: str = "") -> None:
+        """Now, after what is answered already. A reason is logged, though not once per client of a flood."""
+        if self.closing:
+            return
+        if reason:
+            self._hub.warn("closing", f"closing the connection of {self.peer}: {reason}")
+        self.flush()
+        self.closing = self._blocked = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def close_when_answered(self) -> None:
+        """Takes no further request; closes when those in flight are answered."""
+        self._draining = self._blocked = True
+        self._pause()
+        if self._first is None:
+            self.close()
+
+    def abort(self) -> None:
+        """Without waiting for a client that does not read."""
+        self.closing = self._blocked = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for an answer."""
+        return self._first is None
+
+    @property
+    def mid_frame(self) -> bool:
+        """A frame has begun, and we wait for its client to finish it."""
+        return self._reader.mid_frame and not self._blocked
+
+    # What replies and the budget use.
+
+    def answered(self, reply: Reply) -> None:
+        """Queues it, and those that only waited for it."""
+        if reply is not self._first or self.closed:
+            return
+        first: Reply | None = reply
+        while first is not None and first.parts is not None:
+            self._put(first.parts)
+            self._in_flight -= 1
+            first = first.next
+        self._first = first
+        if first is None:
+            self._last = None
+        if not self._in_pump:
+            self._write_later()
+        if self._blocked:
+            self._unblock()
+
+    def give_back(self, size: int) -> None:
+        """A request's bytes are not needed any more."""
+        if self.closed:
+            return  # they went back when the connection was lost
+        self._in_flight_bytes -= size
+        self._hub.budget.release(size)
+        if self._blocked:
+            self._unblock()
+
+    def granted(self, size: int) -> None:
+        self._asked_budget = False
+        if self.closed:
+            self._hub.budget.release(size)
+            return
+        self._paid_bytes = size
+        self._unblock()
+
+    def flush(self) -> None:
+        """Gives what is queued to the transport, in one piece if it is small."""
+        self._write_due = False
+        out = self._out
+        if not out or self.closing:
+            return
+        self._out = []
+        size, self._out_bytes = self._out_bytes, 0
+        assert self._transport is not None
+        if len(out) == 1:
+            self._transport.write(out[0])
+        elif size <= JOIN_BYTES_MAX:
+            self._transport.write(b"".join(out))
+        else:
+            self._write_large(self._transport, out)
+        if self._draining and self._first is None:
+            self.close()
+        elif self._blocked:
+            self._unblock()
+
+    # What the loop uses.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
+        self._transport.set_write_buffer_limits(high=self._hub.limits.unsent_bytes_max)
+        plain_socket = transport.get_extra_info("socket")
+        if plain_socket is not None and transport.get_extra_info("sslcontext") is None:
+            self._fd = plain_socket.fileno()
+        name = transport.get_extra_info("peername")
+        if name:
+            self.host = name[0]
+            self.peer = f"{name[0]}:{name[1]}"
+        if self._on_opened is not None:
+            self._on_opened(self)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        self.closed = self.closing = self._blocked = True
+        self._fd = -1
+        self._out.clear()
+        budget = self._hub.budget
+        budget.leave(self)
+        budget.release(self._paid_bytes + self._in_flight_bytes)
+        budget.hold(-self._held_bytes)
+        self._paid_bytes = self._in_flight_bytes = self._held_bytes = 0
+        if self._on_closed is not None:
+            self._on_closed(self)
+
+    def get_buffer(self, _sizehint: int) -> memoryview:
+        return self._reader.buffer(SIP_BYTES if self._blocked or self._hub.budget.scarce else SCRATCH_BYTES)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.quiet_ticks = 0
+        self._reader.received(nbytes)
+        self._pump()
+        self._since_yield += nbytes
+        if self._since_yield >= self._hub.yield_bytes:
+            self._since_yield = 0
+            self._pause()
+            self._hub.loop.call_soon(self._resume)
+
+    def pause_writing(self) -> None:
+        self._writing_paused = self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._writing_paused = False
+        self._unblock()
+
+    def _pump(self) -> None:
+        """Hands over what is ready and allowed, and puts away the rest."""
+        reader = self._reader
+        self._in_pump = True
+        try:
+            while not self._blocked and (size := reader.size()) >= 0 and self._pay(size):
+                self._hand_over(reader.take(), size)
+            reader.keep()
+            wanted = 0 if self._blocked else reader.big_wanted()
+            if wanted and self._pay(wanted):
+                reader.begin_big()
+                self._paid_bytes = wanted
+        except ProtocolError as error:
+            self.close(f"{error}")
+        self._in_pump = False
+        kept = reader.kept_bytes
+        if kept != self._held_bytes:
+            self._hub.budget.hold(kept - self._held_bytes)
+            self._held_bytes = kept
+        if self._blocked and reader.mid_frame:
+            self._pause()
+        if self._out and not self._write_due:
+            self.flush()
+
+    def _hand_over(self, frame: bytearray, size: int) -> None:
+        self.unfinished_ticks = 0
+        self._frame_bytes = size
+        self._in_flight_bytes += size
+        if self._in_flight_bytes >= self._hub.limits.request_bytes_in_flight_max:
+            self._blocked = True
+        try:
+            self._on_frame(self, frame)
+        except ProtocolError as error:
+            self.close(f"{error}")
+        except Exception:  # the whole broker runs in there: its bug costs this client its connection, nobody else's
+            log.exception("closing the connection of %s: a request failed", self.peer)
+            self.close()
+        if self._frame_bytes:
+            self.give_back(self._frame_bytes)
+            self._frame_bytes = 0
+
+    def _pay(self, size: int) -> bool:
+        if self._paid_bytes:
+            self._paid_bytes = 0
+            return True
+        if self._hub.budget.take(size, self):
+            return True
+        self._asked_budget = self._blocked = True
+        return False
+
+    def _unblock(self) -> None:
+        """Something that may have stood in the way is gone."""
+        limits = self._hub.limits
+        if (
+            self._asked_budget
+            or self._writing_paused
+            or self._draining
+            or self.closing
+            or self._in_flight >= limits.requests_in_flight_max
+            or self._in_flight_bytes >= limits.request_bytes_in_flight_max
+            or self._out_bytes >= limits.unsent_bytes_max
+            or (self._last is not None and self._last.alone and self._last.parts is None)
+        ):
+            return
+        self._blocked = False
+        if not self._in_pump and (self._paused or self._reader.mid_frame):
+            # Not at once: whoever answered is not prepared to be handed the next frame.
+            self._hub.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if self._blocked:
+            return
+        self._pump()
+        if self._paused and not self._blocked and self._transport is not None:
+            self._paused = False
+            self._transport.resume_reading()
+
+    def _pause(self) -> None:
+        if not self._paused and not self.closing and self._transport is not None:
+            self._paused = True
+            self._transport.pause_reading()
+
+    def _put(self, parts: list[Buffer]) -> None:
+        self._out += parts
+        for part in parts:
+            self._out_bytes += len(part)
+        if self._out_bytes >= self._hub.limits.unsent_bytes_max:
+            self._blocked = True
+
+    def _write_large(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
+        """Straight to the socket where there is one: one call, and nothing is copied that the socket takes."""
+        if self._fd >= 0 and not transport.get_write_buffer_size():
+            try:
+                written = os.writev(self._fd, parts[:IOV_MAX])
+            except OSError:
+                written = 0  # full, or broken: then the transport finds out
+            parts = _without_first(parts, written)
+        for part in _join_small(parts):
+            transport.write(part)
+
+    def _write_later(self) -> None:
+        if not self._write_due:
+            self._write_due = True
+            self._hub.turn.write(self)
+
+
+def _without_first(parts: list[Buffer], count: int) -> list[Buffer]:
+    for index, part in enumerate(parts):
+        if count < len(part):
+            return [memoryview(part)[count:], *parts[index + 1 :]] if count else parts[index:]
+        count -= len(part)
+    return []
+
+
+def _join_small(parts: list[Buffer]) -> Iterator[Buffer]:
+    """Runs of small parts as one each, large ones untouched."""
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) <= JOIN_BYTES_MAX:
+            run.append(part)
+            continue
+        if run:
+            yield b"".join(run)
+            run = []
+        yield part
+    if run:
+        yield b"".join(run)

@@ -1,0 +1,144 @@
+"""Cuts the byte stream of a connection into frames, without private read buffers for idle connections."""
+
+from struct import Struct
+
+from headrace.net.buffers import FrameBuffers
+from headrace.wire.errors import ProtocolError
+
+SCRATCH_BYTES = 256 << 10
+"""Of the one read buffer that all connections of a loop share."""
+
+BIG_BYTES = 64 << 10
+"""A frame of which so much has come, and more is to come, gets memory of its own and is read straight into it."""
+
+GROWTH = 16
+"""A client gets at most this many times the memory that it has filled: declaring a length reserves next to nothing."""
+
+READ_BYTES_MAX = 1 << 20
+"""Per read, so that one connection does not own a turn of the loop."""
+
+_length = Struct(">i").unpack_from
+
+
+class FrameReader:
+    """One per connection. Ask for `size()` and `take()` until nothing is ready, then `keep()`.
+
+    Bytes arrive in the shared scratch buffer, or in `_big` once a large frame has begun. Between reads nothing
+    of this connection is in the scratch buffer: `keep` moves what is left into memory of its own.
+    """
+
+    __slots__ = (
+        "_big",
+        "_big_size",
+        "_buffers",
+        "_end",
+        "_filled",
+        "_frame_bytes_max",
+        "_pos",
+        "_scratch",
+        "_size",
+        "_source",
+    )
+
+    def __init__(self, scratch: memoryview, buffers: FrameBuffers, frame_bytes_max: int) -> None:
+        self._scratch = scratch
+        self._buffers = buffers
+        self._frame_bytes_max = frame_bytes_max
+        self._source: bytearray | memoryview = scratch
+        self._pos = 0
+        self._end = 0
+        self._size = -1
+        self._big: bytearray | None = None
+        self._big_size = 0
+        self._filled = 0
+
+    @property
+    def kept_bytes(self) -> int:
+        """Left between reads, outside of a large frame."""
+        return self._end - self._pos
+
+    @property
+    def mid_frame(self) -> bool:
+        """Part of a frame is here, or frames nobody took."""
+        return self._big is not None or self._end > self._pos
+
+    def buffer(self, bytes_max: int) -> memoryview:
+        """Where the next bytes go."""
+        if self._big is not None:
+            return memoryview(self._big)[self._filled : self._filled + READ_BYTES_MAX]
+        kept = self._end
+        if kept:
+            self._scratch[:kept] = self._source
+        return self._scratch[kept : kept + bytes_max]
+
+    def received(self, count: int) -> None:
+        """So many bytes were put into the buffer."""
+        if self._big is None:
+            self._source = self._scratch
+            self._end += count
+            return
+        self._filled += count
+        if self._filled == len(self._big) < self._big_size:
+            self._grow(self._big)
+
+    def size(self) -> int:
+        """Of the next whole frame; -1 when there is none. ProtocolError when the stream makes no sense."""
+        if self._big is not None:
+            return self._big_size if self._filled == self._big_size else -1
+        left = self._end - self._pos - 4
+        if left < 0:
+            return -1
+        size: int = _length(self._source, self._pos)[0]
+        if size > left or size < 0:
+            self._check(size)
+            return -1
+        self._size = size
+        return size
+
+    def take(self) -> bytearray:
+        """The frame that `size` has just announced."""
+        if self._big is not None:
+            frame, self._big = self._big, None
+            return frame
+        start = self._pos + 4
+        self._pos = stop = start + self._size
+        return bytearray(self._source[start:stop])
+
+    def keep(self) -> None:
+        """Empties the shared buffer: the next connection reads into it."""
+        left = self._end - self._pos
+        if left == 0:
+            self._source = self._scratch
+        elif self._pos or self._source is self._scratch:
+            self._source = bytearray(self._source[self._pos : self._end])
+        self._pos = 0
+        self._end = left
+
+    def big_wanted(self) -> int:
+        """Size of the unfinished large frame that needs memory of its own, or 0. Only after `keep`."""
+        if self._big is not None or self._end < BIG_BYTES:
+            return 0
+        size: int = _length(self._source, 0)[0]
+        return size if size + 4 > self._end else 0
+
+    def begin_big(self) -> None:
+        """Moves the unfinished frame to memory of its own."""
+        self._big_size = _length(self._source, 0)[0]
+        self._filled = self._end - 4
+        begun = memoryview(self._source)[4:]
+        self._big = self._buffers.lend(min(self._big_size, GROWTH * self._filled))
+        self._big[: self._filled] = begun
+        self._source = self._scratch
+        self._end = 0
+
+    def _grow(self, full: bytearray) -> None:
+        self._big = self._buffers.lend(min(self._big_size, GROWTH * self._filled))
+        self._big[: self._filled] = full
+
+    def _check(self, size: int) -> None:
+        if size < 0:
+            raise ProtocolError(f"a frame of {size} bytes was announced")
+        if size > self._frame_bytes_max:
+            raise ProtocolError(
+                f"a frame of {size} bytes was announced, more than socket.request.max.bytes ({self._frame_bytes_max})"
+            )

@@ -1,0 +1,102 @@
+"""Bounds of a node's connections, and the memory that their requests share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may ask for, and how many there may be. The defaults in brackets are Kafka's names."""
+
+    frame_bytes_max: int = 100 << 20  # socket.request.max.bytes
+    requests_in_flight_max: int = 256
+    request_bytes_in_flight_max: int = 16 << 20
+    unsent_bytes_max: int = 8 << 20  # answers that the client has not taken yet; more of them stop its next request
+    idle_ms_max: int = 600_000  # connections.max.idle.ms
+    connections_max: int = 2**31 - 1  # max.connections
+    connections_per_ip_max: int = 2**31 - 1  # max.connections.per.ip
+
+
+class Waiter(Protocol):
+    """Whoever asked the budget for more than it had."""
+
+    def granted(self, size: int) -> None: ...
+
+
+class RequestBudget:
+    """Memory for requests of all connections of a node (queued.max.request.bytes).
+
+    Frames take their size before they are copied or allocated and give it back when they are answered.
+    Who does not get it waits, first come, first served. Bytes that were read but cannot be handed over
+    yet are held: they count, but nobody is refused them, since they are in memory already.
+    """
+
+    def __init__(self, bytes_max: int, call_soon: Callable[..., object]) -> None:
+        """Zero or less means no bound, as in Kafka."""
+        self._bytes_max = bytes_max if bytes_max > 0 else 2**63
+        self._call_soon = call_soon
+        self._waiting: dict[Waiter, int] = {}  # in order of arrival
+        self.taken = 0
+        self.held = 0
+
+    @property
+    def scarce(self) -> bool:
+        """Somebody waits: readers should take small sips, and half frames that stall have to go."""
+        return bool(self._waiting)
+
+    def take(self, size: int, waiter: Waiter) -> bool:
+        """False: the waiter is called when its turn comes, and owns the bytes then."""
+        if not self._waiting and self._fits(size):
+            self.taken += size
+            return True
+        self._waiting[waiter] = size
+        return False
+
+    def release(self, size: int) -> None:
+        self.taken -= size
+        self._serve()
+
+    def hold(self, size: int) -> None:
+        """Negative when the bytes are let go."""
+        self.held += size
+        if size < 0:
+            self._serve()
+
+    def leave(self, waiter: Waiter) -> None:
+        """The waiter is gone."""
+        if self._waiting.pop(waiter, None) is not None:
+            self._serve()
+
+    def _fits(self, size: int) -> bool:
+        # One frame is always let in, or a frame larger than what held bytes leave would wait for ever.
+        return self.taken == 0 or self.taken + self.held + size <= self._bytes_max
+
+    def _serve(self) -> None:
+        while self._waiting:
+            waiter, size = next(iter(self._waiting.items()))
+            if not self._fits(size):
+                return
+            del self._waiting[waiter]
+            self.taken += size
+            # Not at once: whoever gave bytes back may be in the midst of a reply.
+            self._call_soon(waiter.granted, size)
+
+
+class LogGate:
+    """Lets one line per kind through in each interval, so that a flood of bad clients does not fill a disk."""
+
+    def __init__(self, now: Callable[[], float], interval_s: float = 10.0) -> None:
+        self._now = now
+        self._interval_s = interval_s
+        self._last: dict[str, tuple[float, int]] = {}  # kind: time of its last line, swallowed since
+
+    def admit(self, kind: str) -> int | None:
+        """How many lines of that kind were swallowed since its last one; None: swallow this one too."""
+        now = self._now()
+        since, swallowed = self._last.get(kind, (now - self._interval_s, 0))
+        if now - since < self._interval_s:
+            self._last[kind] = (since, swallowed + 1)
+            return None
+        self._last[kind] = (now, 0)
+        return swallowed
