@@ -63,6 +63,7 @@ class Connection(asyncio.BufferedProtocol):
     __slots__ = (
         "_asked_budget",
         "_blocked",
+        "_budget",
         "_draining",
         "_fd",
         "_first",
@@ -73,6 +74,7 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight_bytes",
         "_in_pump",
         "_last",
+        "_limits",
         "_on_closed",
         "_on_frame",
         "_on_opened",
@@ -102,6 +104,8 @@ class Connection(asyncio.BufferedProtocol):
         on_closed: Callable[["Connection"], None] | None = None,
     ) -> None:
         self._hub = hub
+        self._limits = hub.limits
+        self._budget = hub.budget
         self._on_frame = on_frame
         self._on_opened = on_opened
         self._on_closed = on_closed
@@ -145,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
             self._last.next = reply
         self._last = reply
         self._in_flight += 1
-        if alone or self._in_flight >= self._hub.limits.requests_in_flight_max:
+        if alone or self._in_flight >= self._limits.requests_in_flight_max:
             self._blocked = True
         return reply
 
@@ -194,14 +198,13 @@ class Connection(asyncio.BufferedProtocol):
         """Queues it, and those that only waited for it."""
         if reply is not self._first or self.closed:
             return
-        first: Reply | None = reply
-        while first is not None and first.parts is not None:
-            self._put(first.parts)
+        while reply.parts is not None:
+            self._put(reply.parts)
             self._in_flight -= 1
-            first = first.next
-        self._first = first
-        if first is None:
-            self._last = None
+            if reply.next is None:
+                self._first = self._last = None
+                break
+            self._first = reply = reply.next
         if not self._in_pump:
             self._write_later()
         if self._blocked:
@@ -212,14 +215,15 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return  # they went back when the connection was lost
         self._in_flight_bytes -= size
-        self._hub.budget.release(size)
+        if not self._budget.unbounded:
+            self._budget.release(size)
         if self._blocked:
             self._unblock()
 
     def granted(self, size: int) -> None:
         self._asked_budget = False
         if self.closed:
-            self._hub.budget.release(size)
+            self._budget.release(size)
             return
         self._paid_bytes = size
         self._unblock()
@@ -248,7 +252,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass
-        self._transport.set_write_buffer_limits(high=self._hub.limits.unsent_bytes_max)
+        self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
         plain_socket = transport.get_extra_info("socket")
         if plain_socket is not None and transport.get_extra_info("sslcontext") is None:
             self._fd = plain_socket.fileno()
@@ -263,16 +267,15 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = self.closing = self._blocked = True
         self._fd = -1
         self._out.clear()
-        budget = self._hub.budget
-        budget.leave(self)
-        budget.release(self._paid_bytes + self._in_flight_bytes)
-        budget.hold(-self._held_bytes)
+        self._budget.leave(self)
+        self._budget.release(self._paid_bytes + self._in_flight_bytes)
+        self._budget.hold(-self._held_bytes)
         self._paid_bytes = self._in_flight_bytes = self._held_bytes = 0
         if self._on_closed is not None:
             self._on_closed(self)
 
     def get_buffer(self, _sizehint: int) -> memoryview:
-        return self._reader.buffer(SIP_BYTES if self._blocked or self._hub.budget.scarce else SCRATCH_BYTES)
+        return self._reader.buffer(SIP_BYTES if self._blocked or self._budget.scarce else SCRATCH_BYTES)
 
     def buffer_updated(self, nbytes: int) -> None:
         self.quiet_ticks = 0
@@ -294,21 +297,22 @@ class Connection(asyncio.BufferedProtocol):
     def _pump(self) -> None:
         """Hands over what is ready and allowed, and puts away the rest."""
         reader = self._reader
+        unbounded = self._budget.unbounded
         self._in_pump = True
         try:
-            while not self._blocked and (size := reader.size()) >= 0 and self._pay(size):
+            while not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
                 self._hand_over(reader.take(), size)
             reader.keep()
             wanted = 0 if self._blocked else reader.big_wanted()
-            if wanted and self._pay(wanted):
+            if wanted and (unbounded or self._pay(wanted)):
                 reader.begin_big()
-                self._paid_bytes = wanted
+                self._paid_bytes = 0 if unbounded else wanted
         except ProtocolError as error:
             self.close(f"{error}")
         self._in_pump = False
         kept = reader.kept_bytes
         if kept != self._held_bytes:
-            self._hub.budget.hold(kept - self._held_bytes)
+            self._budget.hold(kept - self._held_bytes)
             self._held_bytes = kept
         if self._blocked and reader.mid_frame:
             self._pause()
@@ -319,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         self.unfinished_ticks = 0
         self._frame_bytes = size
         self._in_flight_bytes += size
-        if self._in_flight_bytes >= self._hub.limits.request_bytes_in_flight_max:
+        if self._in_flight_bytes >= self._limits.request_bytes_in_flight_max:
             self._blocked = True
         try:
             self._on_frame(self, frame)
@@ -336,14 +340,14 @@ class Connection(asyncio.BufferedProtocol):
         if self._paid_bytes:
             self._paid_bytes = 0
             return True
-        if self._hub.budget.take(size, self):
+        if self._budget.take(size, self):
             return True
         self._asked_budget = self._blocked = True
         return False
 
     def _unblock(self) -> None:
         """Something that may have stood in the way is gone."""
-        limits = self._hub.limits
+        limits = self._limits
         if (
             self._asked_budget
             or self._writing_paused
@@ -375,9 +379,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _put(self, parts: list[Buffer]) -> None:
         self._out += parts
+        size = self._out_bytes
         for part in parts:
-            self._out_bytes += len(part)
-        if self._out_bytes >= self._hub.limits.unsent_bytes_max:
+            size += len(part)
+        self._out_bytes = size
+        if size >= self._limits.unsent_bytes_max:
             self._blocked = True
 
     def _write_large(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:

@@ -34,7 +34,8 @@ class RequestBudget:
 
     def __init__(self, bytes_max: int, call_soon: Callable[..., object]) -> None:
         """Zero or less means no bound, as in Kafka."""
-        self._bytes_max = bytes_max if bytes_max > 0 else 2**63
+        self.unbounded = bytes_max <= 0  # then nothing is counted as taken
+        self._bytes_max = bytes_max
         self._call_soon = call_soon
         self._waiting: dict[Waiter, int] = {}  # in order of arrival
         self.taken = 0
@@ -54,8 +55,9 @@ class RequestBudget:
         return False
 
     def release(self, size: int) -> None:
-        self.taken -= size
-        self._serve()
+        if not self.unbounded:
+            self.taken -= size
+            self._serve()
 
     def hold(self, size: int) -> None:
         """Negative when the bytes are let go."""
