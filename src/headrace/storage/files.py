@@ -1,0 +1,98 @@
+"""The only way to data files. `OsFiles` is the disk; `MemoryFiles` is its twin that fails on demand.
+
+Every call may raise OSError. Paths are absolute or relative as the caller likes, with `/` between names.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headrace.model import Buffer
+
+
+class AlreadyLocked(Exception):
+    """Somebody else holds the lock file."""
+
+
+class File(Protocol):
+    """One file, used by position. It costs no descriptor while nobody uses it."""
+
+    @property
+    def path(self) -> str: ...
+
+    def write(self, position: int, parts: Sequence[Buffer]) -> None:
+        """All parts, one after the other, from `position` on. After an OSError any number of bytes may be there."""
+        ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Fewer than `size` bytes only at the end of the file."""
+        ...
+
+    def size(self) -> int: ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Content and length survive power loss from here on; the name does not (see `Files.sync_directory`)."""
+        ...
+
+    def syncer(self) -> Callable[[], None]:
+        """A sync of this very file for another thread, valid whatever happens to `self` meanwhile. Call it once."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Lock(Protocol):
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    def open(self, path: str) -> File:
+        """A file that exists; that it does is noticed on first use."""
+        ...
+
+    def create(self, path: str) -> File:
+        """An empty file, whatever was there before."""
+        ...
+
+    def read(self, path: str) -> bytes: ...
+
+    def replace(self, path: str, content: Buffer, *, sync_directory: bool = True) -> None:
+        """All or nothing: written beside, synced, renamed over. The new name is durable if the directory is synced."""
+        ...
+
+    def names(self, directory: str) -> list[str]:
+        """What the directory holds, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int:
+        """Wall-clock time of the last change of the content."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; no error if it is there."""
+        ...
+
+    def rename(self, old: str, new: str) -> None: ...
+
+    def remove(self, path: str) -> None: ...
+
+    def remove_tree(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None:
+        """Names created, renamed and removed in it so far survive power loss."""
+        ...
+
+    def reserve(self, path: str, size: int) -> None:
+        """A file that holds this much space on the disk."""
+        ...
+
+    def lock(self, path: str) -> Lock:
+        """Raises AlreadyLocked. The lock ends with the process at the latest."""
+        ...

@@ -1,0 +1,428 @@
+"""The log of one partition: what was appended, in order, on one disk.
+
+The loop owns it; every call is synchronous. An OSError means that the disk failed; after one from `append` or from a
+flush the log takes no more appends. `log_end_offset` is the end of what write() has taken, `recovery_point` the end of
+what fsync has.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from zlib import crc32
+
+from headrace.core.epochs import EpochList
+from headrace.core.producers import ProducerTable
+from headrace.model import Buffer
+from headrace.storage import producer_state, retention, times
+from headrace.storage.checkpoints import format_leader_epochs, format_partition_metadata
+from headrace.storage.files import File
+from headrace.storage.flush import FlushJob
+from headrace.storage.index import NO_TIMESTAMP
+from headrace.storage.log_config import NEVER, LogConfig
+from headrace.storage.recovery import Recovery
+from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
+from headrace.storage.segments import Segments
+from headrace.storage.shared import Shared
+from headrace.storage.times import Found
+from headrace.wire.batch import SIZE_AHEAD_OF_LENGTH, BatchHeader
+
+EPOCHS_NAME = "leader-epoch-checkpoint"
+METADATA_NAME = "partition.metadata"
+
+
+@dataclass(slots=True)
+class Contents:
+    """What opening found in a partition directory."""
+
+    segments: Segments
+    epochs: EpochList
+    epoch_on_disk: int
+    producers: ProducerTable
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    recovery: Recovery | None
+    unsynced_segments: list[Segment]
+
+
+class Log:
+    """Made by `opening.open_log`. Without a directory until the first append."""
+
+    __slots__ = (
+        "_cuts",
+        "_directory_changed",
+        "_epoch_on_disk",
+        "_exists",
+        "_failure",
+        "_flushed_ms",
+        "_is_complete",
+        "_shared",
+        "_unsynced",
+        "_unsynced_segments",
+        "config",
+        "directory",
+        "epochs",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery",
+        "recovery_point",
+        "segments",
+        "topic_id",
+    )
+
+    def __init__(
+        self, shared: Shared, directory: str, topic_id: bytes, config: LogConfig, contents: Contents | None
+    ) -> None:
+        self._shared = shared
+        self.directory = directory
+        self.topic_id = topic_id
+        self.config = config
+        self._exists = contents is not None
+        if contents is None:
+            contents = Contents(Segments(shared, directory), EpochList(), -1, ProducerTable(), 0, 0, 0, None, [])
+        self.segments = contents.segments
+        self.epochs = contents.epochs
+        self.producers = contents.producers
+        self.log_start_offset = contents.log_start_offset
+        self.log_end_offset = contents.log_end_offset
+        self.recovery_point = contents.recovery_point
+        self.recovery = contents.recovery
+        """What opening had to check and repair; None after a clean stop."""
+        self._epoch_on_disk = contents.epoch_on_disk
+        self._failure: OSError | None = None
+        self._flushed_ms: int | None = None
+        # Sealed segments and snapshots that are not known to be on the disk.
+        self._unsynced_segments = contents.unsynced_segments
+        self._unsynced: list[File] = []
+        self._directory_changed = False
+        # Whether the files are as a clean stop leaves them.
+        self._is_complete = contents.recovery is None
+        # How often records were cut off: a flush that began before says nothing about what came after.
+        self._cuts = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return self.segments.size_bytes
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is a directory: not before the first append."""
+        return self._exists
+
+    # Appending
+
+    def append(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
+        """Batches that have their offsets and leader epoch, one write for all of a segment.
+
+        An epoch is durable before its first record. If a write fails, `log_end_offset` tells how much was taken.
+        """
+        if self._failure is not None:
+            raise self._failure
+        self._shared.changing()
+        segment = self.segments.active
+        if segment is None:
+            segment = self._begin(batches[0][1], now_ms)
+        elif segment.indexes_are_full(self.config.index_bytes_max, len(batches)):
+            segment = self._roll(batches[0][1].base_offset, now_ms)
+        segment_bytes = self.config.segment_bytes
+        timestamp_max, offset_max = self._limits(segment, now_ms)
+        end = segment.size
+        if not end:
+            segment.created_ms = now_ms
+        taken = 0
+        for at, (_, header) in enumerate(batches):
+            if header.leader_epoch > self._epoch_on_disk:
+                self._begin_epoch(header)
+            size = header.batch_length + SIZE_AHEAD_OF_LENGTH
+            last_offset = header.base_offset + header.last_offset_delta
+            if end and (end + size > segment_bytes or header.max_timestamp > timestamp_max or last_offset > offset_max):
+                self._write(segment, batches[taken:at])
+                taken = at
+                segment = self._roll(header.base_offset, now_ms)
+                timestamp_max, offset_max = self._limits(segment, now_ms)
+                end = 0
+            end += size
+        self._write(segment, batches[taken:] if taken else batches)
+
+    def _limits(self, segment: Segment, now_ms: int) -> tuple[int, int]:
+        """The highest timestamp and offset that the segment takes."""
+        config = self.config
+        age_ms_max = config.segment_ms
+        if config.segment_jitter_ms:
+            # So that partitions which began together do not roll together; the same after a restart.
+            seed = crc32(f"{self.directory}/{segment.base_offset}".encode())
+            age_ms_max -= seed % min(config.segment_jitter_ms, config.segment_ms)
+        first_timestamp = segment.first_timestamp()
+        if first_timestamp >= 0:
+            timestamp_max = first_timestamp + age_ms_max
+        else:
+            timestamp_max = NEVER if now_ms - segment.began_ms() <= age_ms_max else NO_TIMESTAMP - 1
+        return timestamp_max, segment.base_offset + RELATIVE_OFFSET_MAX
+
+    def _write(self, segment: Segment, batches: Sequence[tuple[Buffer, BatchHeader]]) -> None:
+        if not batches:
+            return
+        try:
+            self._is_complete = False
+            segment.append(batches)
+            self.log_end_offset = segment.end_offset
+            segment.write_indexes_if_due()
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def _begin(self, first: BatchHeader, now_ms: int) -> Segment:
+        """The first append ever, or since everything was removed."""
+        files = self._shared.files
+        metadata_path = f"{self.directory}/{METADATA_NAME}"
+        if not self._exists or not files.exists(metadata_path):
+            files.make_directory(self.directory)
+            files.replace(metadata_path, format_partition_metadata(self.topic_id).encode(), sync_directory=False)
+            files.sync_directory(self.directory.rpartition("/")[0] or "/")
+            self._exists = True
+        self._flushed_ms = now_ms
+        return self._new_segment(max(first.base_offset, self.log_end_offset), now_ms)
+
+    def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
+        self._directory_changed = True
+        return self.segments.add(
+            base_offset, self.config.index_interval_bytes, size=None, end_offset=base_offset, created_ms=now_ms
+        )
+
+    def _begin_epoch(self, first: BatchHeader) -> None:
+        self.epochs.assign(first.leader_epoch, first.base_offset)
+        self._save_epochs()
+        self._epoch_on_disk = first.leader_epoch
+
+    def _save_epochs(self) -> None:
+        content = format_leader_epochs(self.epochs.entries).encode()
+        self._shared.files.replace(f"{self.directory}/{EPOCHS_NAME}", content)
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """From here on a new segment is appended to; the old one is complete."""
+        try:
+            old = self.segments.active
+            if old is not None and not old.size:
+                self.segments.drop_from(len(self.segments) - 1)
+            elif old is not None:
+                self._snapshot(base_offset)
+                old.complete()
+                self._unsynced_segments.append(old)
+            return self._new_segment(base_offset, now_ms)
+        except OSError as error:
+            self._failure = error
+            raise
+
+    def roll_if_old(self, now_ms: int) -> bool:
+        """Also a partition that nobody writes to any more completes its segment, by the wall clock."""
+        segment = self.segments.active
+        if segment is None or not segment.size or now_ms - segment.began_ms() <= self.config.segment_ms:
+            return False
+        self._shared.changing()
+        self._roll(self.log_end_offset, now_ms)
+        return True
+
+    def _snapshot(self, offset: int) -> None:
+        files = self._shared.files
+        self._unsynced.append(producer_state.write_snapshot(files, self.directory, offset, self.producers))
+        self._directory_changed = True
+        self._remove_snapshots()
+
+    def _remove_snapshots(self) -> None:
+        files = self._shared.files
+        offsets = producer_state.snapshot_offsets(files.names(self.directory))
+        for offset in producer_state.superfluous(offsets, self.segments, self.log_end_offset):
+            files.remove(f"{self.directory}/{file_name(offset, producer_state.SNAPSHOT_SUFFIX)}")
+
+    def reload_producers(self) -> None:
+        """Producer state is the file's again, after batches were recorded that never got there."""
+        if self._exists:
+            files = self._shared.files
+            offsets = producer_state.snapshot_offsets(files.names(self.directory))
+            self.producers = producer_state.load(files, self.directory, offsets, self.segments, self.log_end_offset)
+        else:
+            self.producers = ProducerTable()
+
+    # Reading
+
+    def read(self, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool) -> Buffer:
+        """Whole batches from the one that holds `offset`, none that begins at or after `limit_offset`.
+
+        At most `bytes_max` bytes, except for a first batch that is longer and asked for with `at_least_one`.
+        """
+        if offset >= limit_offset or offset >= self.log_end_offset:
+            return b""
+        segment = self.segments.active
+        assert segment is not None
+        if offset >= segment.base_offset:
+            return segment.read(offset, bytes_max, limit_offset, at_least_one)
+        for at in range(self.segments.index_of(offset), len(self.segments)):
+            segment = self.segments[at]
+            found = segment.read(offset, bytes_max, limit_offset, at_least_one)
+            # Offsets may be missing at the end of a segment; then the next one has what comes after.
+            if found or segment.end_offset > offset or not at_least_one:
+                return found
+        return b""
+
+    def readable_bytes(self, offset: int, limit_offset: int) -> int | None:
+        """About how many bytes a read would find; None if `offset` lies in an older segment than the limit."""
+        segment = self.segments.active
+        if segment is None or offset >= limit_offset:
+            return 0
+        if limit_offset <= segment.base_offset:
+            segment = self.segments[self.segments.index_of(limit_offset - 1)]
+        return None if offset < segment.base_offset else segment.bytes_between(offset, limit_offset)
+
+    def find_time(self, timestamp: int, limit_offset: int) -> Found | None:
+        """The first record at or after `timestamp`: its time, offset and leader epoch."""
+        return times.first_at_or_after(self.segments, timestamp, self.log_start_offset, limit_offset)
+
+    def max_timestamp(self, limit_offset: int) -> Found | None:
+        """The newest record by time; the first of them if there are several."""
+        return times.newest(self.segments, self.log_start_offset, limit_offset)
+
+    # Cutting
+
+    def advance_log_start(self, offset: int) -> None:
+        """Nothing below `offset` is read any more; segments wholly below it go."""
+        assert offset <= self.log_end_offset
+        if offset <= self.log_start_offset:
+            return
+        self._shared.changing()
+        self.log_start_offset = offset
+        self._drop_first(retention.below(self.segments, offset))
+
+    def _drop_first(self, count: int) -> None:
+        if not count:
+            return
+        self.segments.drop_first(count)
+        self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
+        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
+        self.recovery_point = max(self.recovery_point, self.log_start_offset)
+        if self.epochs.truncate_from_start(self.log_start_offset):
+            self._save_epochs()
+        self._remove_snapshots()
+
+    def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
+        """Drops old segments by time and size, only of committed records. Returns how many."""
+        count = retention.expired(self.segments, self.config, now_ms, min(high_watermark, self.log_end_offset))
+        if not count:
+            return 0
+        self._shared.changing()
+        if count == len(self.segments):
+            self._roll(self.log_end_offset, now_ms)
+        self._drop_first(count)
+        return count
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts off `offset` and everything after it, and epochs that began there."""
+        self._shared.changing()
+        if self.epochs.truncate_from_end(offset) and self._exists:
+            self._save_epochs()
+            self._epoch_on_disk = self.epochs.latest
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset)
+            return
+        self._lower_recovery_point(offset)
+        at = self.segments.index_of(offset)
+        if at + 1 < len(self.segments):
+            self.segments.drop_from(at + 1)
+            self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
+        self.log_end_offset = self.segments[at].truncate_to(offset)
+        self._lower_recovery_point(self.log_end_offset)
+        self._remove_snapshots()
+        self.reload_producers()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """An empty log that goes on at `offset`."""
+        self._shared.changing()
+        self._lower_recovery_point(offset)
+        self.segments.drop_from(0)
+        self._unsynced_segments.clear()
+        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
+        self.epochs.clear()
+        self.producers = ProducerTable()
+        if self._exists:
+            self._save_epochs()
+            self._epoch_on_disk = -1
+            self._remove_snapshots()
+            self._new_segment(offset, None)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Durable before the bytes go: a log that is shorter than its recovery point has lost something."""
+        self._cuts += 1
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self._shared.on_lowered_recovery_point is not None:
+                self._shared.on_lowered_recovery_point()
+
+    # To the disk
+
+    def needs_flush_before_ack(self) -> bool:
+        """`flush.messages` is reached: what was appended is not to be answered before it is synced."""
+        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+
+    def needs_flush(self, now_ms: int) -> bool:
+        if self._unsynced_segments or self.needs_flush_before_ack():
+            return True
+        if self.log_end_offset == self.recovery_point or self._flushed_ms is None:
+            self._flushed_ms = now_ms
+            return False
+        return now_ms - self._flushed_ms >= self.config.flush_ms
+
+    def flush_job(self) -> FlushJob:
+        if self._failure is not None:
+            raise self._failure
+        syncers = [file.syncer() for segment in self._unsynced_segments for file in segment.complete()]
+        for file in self._unsynced:
+            syncers.append(file.syncer())
+            file.close()
+        if self.segments.active is not None:
+            syncers.append(self.segments.active.log.syncer())
+        directory = self.directory if self._directory_changed else None
+        job = FlushJob(self._shared.files, self.log_end_offset, self._cuts, syncers, directory, self._fail)
+        self._unsynced_segments = []
+        self._unsynced = []
+        self._directory_changed = False
+        return job
+
+    def _fail(self, error: OSError) -> None:
+        """Nothing more is taken. A flush calls this, perhaps in its own thread: it is one assignment."""
+        self._failure = error
+
+    def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
+        """The job has run: what it covered is durable."""
+        if job.error is not None:
+            raise job.error
+        assert job.is_done
+        if now_ms is not None:
+            self._flushed_ms = now_ms
+        if job.cuts == self._cuts:
+            self.recovery_point = max(self.recovery_point, job.end_offset)
+
+    def close(self) -> None:
+        """A clean stop: everything is on the disk, and the next start has nothing to scan."""
+        active = self.segments.active
+        if not self._is_complete and self._failure is None and active is not None:
+            self._snapshot(self.log_end_offset)
+            self._unsynced_segments.append(active)
+            self._directory_changed = True
+            job = self.flush_job()
+            job.run()
+            self.flushed(job)
+            self._is_complete = True
+        self.segments.close()
+
+    def abandon(self) -> None:
+        """Lets go of the files as they are, as after an error: the next opening has to look at them."""
+        self.segments.close()
+
+    def delete(self, unique: str) -> None:
+        """The partition is gone. Its directory is renamed at once, and removed when the trash is emptied."""
+        self.segments.close()
+        if self._exists:
+            self._shared.changing()
+            self._shared.discard_directory(self.directory, unique)
+            self._exists = False

@@ -1,0 +1,121 @@
+"""From a partition directory to a `Log`, whoever wrote the directory and however it was left."""
+
+from headrace.core.epochs import EpochList
+from headrace.storage import producer_state
+from headrace.storage.checkpoints import CorruptCheckpoint, parse_leader_epochs
+from headrace.storage.errors import CorruptLog
+from headrace.storage.log import EPOCHS_NAME, Contents, Log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.recovery import Recovery, recover
+from headrace.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from headrace.storage.segments import Segments
+from headrace.storage.shared import DELETED_SUFFIX, Shared
+
+LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+SWAP_SUFFIX = ".swap"
+BESIDE_LOG_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+
+
+def open_log(
+    shared: Shared,
+    directory: str,
+    topic_id: bytes,
+    config: LogConfig,
+    *,
+    recovery_point: int = 0,
+    log_start_offset: int = 0,
+    is_clean: bool = False,
+    known_end_offset: int | None = None,
+) -> Log:
+    """`is_clean` promises that whoever wrote the files last closed them; then nothing is scanned.
+
+    `known_end_offset` spares even the look for the last batch. CorruptLog if what was on the disk is there no longer.
+    """
+    try:
+        names = shared.files.names(directory)
+    except FileNotFoundError:
+        return Log(shared, directory, topic_id, config, None)
+    names = _tidy(shared, directory, names)
+    segments = _segments(shared, directory, names, config)
+    entries = _read_epochs(shared, directory, names)
+    epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
+    recovery: Recovery | None = None
+    if not len(segments):
+        end_offset = log_start_offset
+    elif is_clean:
+        end_offset = segments[-1].find_end() if known_end_offset is None else known_end_offset
+        segments[-1].end_offset = end_offset
+    else:
+        scanned_from = segments.index_of(recovery_point)
+        recovery = recover(segments, recovery_point, epochs)
+        end_offset = recovery.end_offset
+    first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
+    epochs.truncate_from_end(end_offset)
+    epochs.truncate_from_start(first_offset)
+    snapshots = producer_state.snapshot_offsets(names)
+    contents = Contents(
+        segments,
+        epochs,
+        # A list that is not what the file says is written with the next append.
+        epoch_on_disk=epochs.latest if entries is not None and epochs.entries == entries else -1,
+        producers=producer_state.load(shared.files, directory, snapshots, segments, end_offset),
+        log_start_offset=first_offset,
+        log_end_offset=end_offset,
+        recovery_point=end_offset if is_clean else min(recovery_point, end_offset),
+        recovery=recovery,
+        unsynced_segments=list(segments)[scanned_from:-1] if recovery is not None else [],
+    )
+    log = Log(shared, directory, topic_id, config, contents)
+    if first_offset > end_offset:
+        # Records were deleted up to an offset that the log, after a crash, does not reach any more.
+        log.truncate_fully_and_start_at(first_offset)
+    return log
+
+
+def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
+    """Removes what a crash left half done; the names that stay."""
+    logs = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
+    kept = []
+    for name in names:
+        if name.endswith(SWAP_SUFFIX):
+            raise CorruptLog(f"{directory} was left in the middle of a compaction; let Apache Kafka finish it first.")
+        stem, dot, suffix = name.rpartition(".")
+        if name.endswith(LEFTOVER_SUFFIXES) or (dot + suffix in BESIDE_LOG_SUFFIXES and stem not in logs):
+            shared.files.remove(f"{directory}/{name}")
+        else:
+            kept.append(name)
+    return kept
+
+
+def _segments(shared: Shared, directory: str, names: list[str], config: LogConfig) -> Segments:
+    stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
+    bases = sorted(int(stem) for stem in stems if stem.isdigit())
+    segments = Segments(shared, directory)
+    for base_offset, next_base_offset in zip(bases, [*bases[1:], None], strict=True):
+        size = shared.files.size(f"{directory}/{base_offset:020d}{LOG_SUFFIX}")
+        end_offset = base_offset if next_base_offset is None else next_base_offset
+        interval_bytes = config.index_interval_bytes
+        segments.add(base_offset, interval_bytes, size=size, end_offset=end_offset, created_ms=None)
+    return segments
+
+
+def _read_epochs(shared: Shared, directory: str, names: list[str]) -> tuple[tuple[int, int], ...] | None:
+    """None if there is no list, or none that can be read."""
+    if EPOCHS_NAME not in names:
+        return None
+    try:
+        return parse_leader_epochs(shared.files.read(f"{directory}/{EPOCHS_NAME}").decode())
+    except (CorruptCheckpoint, UnicodeDecodeError):
+        return None
+
+
+def _epochs_of(segments: Segments) -> EpochList:
+    """The list as the batches have it."""
+    epochs = EpochList()
+    try:
+        for _, header in segments.headers_from(segments[0].base_offset):
+            if header.leader_epoch > epochs.latest:
+                epochs.assign(header.leader_epoch, header.base_offset)
+    except CorruptLog:
+        pass  # Where the log ends, and whether it may end there, is for recovery to say.
+    return epochs

@@ -1,0 +1,37 @@
+"""Which segments have had their time. Counts from the oldest on; nothing here touches a file."""
+
+from headrace.storage.log_config import LogConfig
+from headrace.storage.segment import Segment
+from headrace.storage.segments import Segments
+
+
+def below(segments: Segments, log_start_offset: int) -> int:
+    """Segments that hold nothing at or after `log_start_offset`. The active one always stays."""
+    count = 0
+    while count + 1 < len(segments) and segments[count + 1].base_offset <= log_start_offset:
+        count += 1
+    return count
+
+
+def expired(segments: Segments, config: LogConfig, now_ms: int, high_watermark: int) -> int:
+    """Segments that retention by time or by size no longer keeps. It may be all of them."""
+    excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else -1
+    count = 0
+    for segment in segments:
+        if segment.end_offset > high_watermark or not segment.size:
+            break
+        if not (excess_bytes >= segment.size or _is_old(segment, config.retention_ms, now_ms)):
+            break
+        excess_bytes -= segment.size
+        count += 1
+    return count
+
+
+def _is_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+    if retention_ms < 0:
+        return False
+    newest_ms = segment.newest_ms()
+    if newest_ms > now_ms:
+        # Records from the future would stay for ever: what counts then is when they were written.
+        newest_ms = segment.modified_ms()
+    return now_ms - newest_ms > retention_ms

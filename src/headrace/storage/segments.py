@@ -1,0 +1,87 @@
+"""The segments of a log, oldest first; the last one is appended to."""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from headrace.storage.segment import Segment
+from headrace.storage.shared import Shared
+from headrace.storage.walk import walk
+from headrace.wire.batch import BatchHeader
+
+
+class Segments:
+    __slots__ = ("_bases", "_directory", "_segments", "_shared", "active")
+
+    def __init__(self, shared: Shared, directory: str) -> None:
+        self._shared = shared
+        self._directory = directory
+        self._segments: list[Segment] = []
+        self._bases: list[int] = []
+        self.active: Segment | None = None
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def __getitem__(self, at: int) -> Segment:
+        return self._segments[at]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def add(
+        self, base_offset: int, index_interval_bytes: int, *, size: int | None, end_offset: int, created_ms: int | None
+    ) -> Segment:
+        """`size` is None for a new segment."""
+        segment = Segment(
+            self._shared.files,
+            self._directory,
+            base_offset,
+            index_interval_bytes,
+            self._shared.indexes_in_memory,
+            size=size,
+            end_offset=end_offset,
+            created_ms=created_ms,
+        )
+        self._segments.append(segment)
+        self._bases.append(base_offset)
+        self.active = segment
+        return segment
+
+    def index_of(self, offset: int) -> int:
+        """The segment that holds `offset`, or ended before it; the first one for anything older."""
+        return max(bisect_right(self._bases, offset) - 1, 0)
+
+    def drop_first(self, count: int) -> None:
+        """Oldest first, so that a crash leaves no hole."""
+        for segment in self._segments[:count]:
+            self._drop(segment)
+        del self._segments[:count], self._bases[:count]
+        if not self._segments:
+            self.active = None
+
+    def drop_from(self, at: int) -> None:
+        """Newest first, for the same reason."""
+        for segment in reversed(self._segments[at:]):
+            self._drop(segment)
+        del self._segments[at:], self._bases[at:]
+        self.active = self._segments[-1] if self._segments else None
+
+    def _drop(self, segment: Segment) -> None:
+        segment.close()
+        self._shared.discard(segment.paths())
+
+    def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader]]:
+        """Every batch that ends at `offset` or later."""
+        for segment in self._segments[self.index_of(offset) :]:
+            found = segment.locate(offset)
+            if found is not None:
+                for _, header in walk(segment.log, found[0], segment.size):
+                    yield segment, header
+
+    def close(self) -> None:
+        for segment in self._segments:
+            segment.close()

@@ -1,0 +1,61 @@
+"""What the logs of one directory share."""
+
+from collections.abc import Callable, Iterable
+
+from headrace.storage.files import Files
+from headrace.storage.residency import Residency
+
+DELETED_SUFFIX = ".deleted"
+DELETE_SUFFIX = "-delete"
+NAME_BYTES_MAX = 255
+INDEX_BYTES_IN_MEMORY_MAX = 64 << 20
+
+
+class Shared:
+    """`before_first_change` runs once, before anything that the last clean stop wrote is no longer true."""
+
+    __slots__ = ("_before_first_change", "files", "indexes_in_memory", "on_lowered_recovery_point", "trash")
+
+    def __init__(
+        self,
+        files: Files,
+        *,
+        index_bytes_in_memory_max: int = INDEX_BYTES_IN_MEMORY_MAX,
+        before_first_change: Callable[[], None] | None = None,
+        on_lowered_recovery_point: Callable[[], None] | None = None,
+    ) -> None:
+        self.files = files
+        self.indexes_in_memory = Residency(index_bytes_in_memory_max)
+        self._before_first_change = before_first_change
+        self.on_lowered_recovery_point = on_lowered_recovery_point
+        self.trash: list[str] = []
+        """Renamed files and directories that are waiting to be removed, off the loop: a gigabyte takes its time."""
+
+    def changing(self) -> None:
+        if self._before_first_change is not None:
+            self._before_first_change()
+            self._before_first_change = None
+
+    def discard(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self.files.rename(path, path + DELETED_SUFFIX)
+            self.trash.append(path + DELETED_SUFFIX)
+
+    def discard_directory(self, directory: str, unique: str) -> None:
+        """Under the name that Kafka gives to a partition directory on its way out."""
+        parent, _, name = directory.rpartition("/")
+        suffix = f".{unique}{DELETE_SUFFIX}"
+        # A topic's name may be as long as a file's.
+        gone = f"{parent}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
+        self.files.rename(directory, gone)
+        self.files.sync_directory(parent)
+        self.trash.append(gone)
+
+    def empty_trash(self) -> None:
+        """May run in another thread."""
+        while self.trash:
+            path = self.trash.pop()
+            if self.files.is_directory(path):
+                self.files.remove_tree(path)
+            elif self.files.exists(path):
+                self.files.remove(path)
