@@ -13,11 +13,8 @@ import typing
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, ClassVar, dataclass_transform
 
+from headrace.wire.errors import ProtocolError as ProtocolError
 from headrace.wire.types import FRESH_LIST, NEWEST, REQUIRED, Array, Field, field, tagged
-
-
-class ProtocolError(ValueError):
-    """The peer's bytes do not fit the schema, or a value does not fit the wire."""
 
 
 def _wire_type(annotation: Any) -> tuple[Any, bool]:
