@@ -1,7 +1,7 @@
 """Kafka's small text files: leader epochs, offsets by partition, and the topic id of a partition directory."""
 
 import base64
-import binascii
+import re
 from collections.abc import Iterable, Mapping
 
 from headrace.core.epochs import EpochEntry, EpochList
@@ -74,13 +74,9 @@ def uuid_text(uuid: bytes) -> str:
 
 
 def parse_uuid(text: str) -> bytes:
-    try:
-        uuid = base64.b64decode(text + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        uuid = b""
-    if len(uuid) != 16:
+    if not re.fullmatch("[A-Za-z0-9_-]{22}", text):
         raise CorruptCheckpoint(f"{text!r} is no id of 22 characters in URL-safe base64.")
-    return uuid
+    return base64.urlsafe_b64decode(text + "==")
 
 
 def _format(lines: list[str]) -> str:
