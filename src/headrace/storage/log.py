@@ -52,15 +52,15 @@ class Log:
         "_directory_changed",
         "_epoch_on_disk",
         "_exists",
-        "_failure",
         "_flushed_ms",
-        "_is_complete",
         "_shared",
         "_unsynced",
         "_unsynced_segments",
         "config",
         "directory",
         "epochs",
+        "failure",
+        "is_complete",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -89,14 +89,14 @@ class Log:
         self.recovery = contents.recovery
         """What opening had to check and repair; None after a clean stop."""
         self._epoch_on_disk = contents.epoch_on_disk
-        self._failure: OSError | None = None
+        self.failure: OSError | None = None
         self._flushed_ms: int | None = None
         # Sealed segments and snapshots that are not known to be on the disk.
         self._unsynced_segments = contents.unsynced_segments
         self._unsynced: list[File] = []
         self._directory_changed = False
-        # Whether the files are as a clean stop leaves them.
-        self._is_complete = contents.recovery is None
+        self.is_complete = contents.recovery is None
+        """Whether the files are as a clean stop leaves them."""
         # How often records were cut off: a flush that began before says nothing about what came after.
         self._cuts = 0
 
@@ -116,8 +116,8 @@ class Log:
 
         An epoch is durable before its first record. If a write fails, `log_end_offset` tells how much was taken.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         self._shared.changing()
         segment = self.segments.active
         if segment is None:
@@ -163,12 +163,12 @@ class Log:
         if not batches:
             return
         try:
-            self._is_complete = False
+            self.is_complete = False
             segment.append(batches)
             self.log_end_offset = segment.end_offset
             segment.write_indexes_if_due()
         except OSError as error:
-            self._failure = error
+            self.failure = error
             raise
 
     def _begin(self, first: BatchHeader, now_ms: int) -> Segment:
@@ -210,7 +210,7 @@ class Log:
                 self._unsynced_segments.append(old)
             return self._new_segment(base_offset, now_ms)
         except OSError as error:
-            self._failure = error
+            self.failure = error
             raise
 
     def roll_if_old(self, now_ms: int) -> bool:
@@ -373,8 +373,8 @@ class Log:
         return now_ms - self._flushed_ms >= self.config.flush_ms
 
     def flush_job(self) -> FlushJob:
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         syncers = [file.syncer() for segment in self._unsynced_segments for file in segment.complete()]
         for file in self._unsynced:
             syncers.append(file.syncer())
@@ -390,7 +390,7 @@ class Log:
 
     def _fail(self, error: OSError) -> None:
         """Nothing more is taken. A flush calls this, perhaps in its own thread: it is one assignment."""
-        self._failure = error
+        self.failure = error
 
     def flushed(self, job: FlushJob, now_ms: int | None = None) -> None:
         """The job has run: what it covered is durable."""
@@ -405,14 +405,14 @@ class Log:
     def close(self) -> None:
         """A clean stop: everything is on the disk, and the next start has nothing to scan."""
         active = self.segments.active
-        if not self._is_complete and self._failure is None and active is not None:
+        if not self.is_complete and self.failure is None and active is not None:
             self._snapshot(self.log_end_offset)
             self._unsynced_segments.append(active)
             self._directory_changed = True
             job = self.flush_job()
             job.run()
             self.flushed(job)
-            self._is_complete = True
+            self.is_complete = True
         self.segments.close()
 
     def abandon(self) -> None:

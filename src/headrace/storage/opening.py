@@ -1,9 +1,9 @@
 """From a partition directory to a `Log`, whoever wrote the directory and however it was left."""
 
 from headrace.core.epochs import EpochList
+from headrace.errors import CorruptLog
 from headrace.storage import producer_state
 from headrace.storage.checkpoints import CorruptCheckpoint, parse_leader_epochs
-from headrace.storage.errors import CorruptLog
 from headrace.storage.log import EPOCHS_NAME, Contents, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover

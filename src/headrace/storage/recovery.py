@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.core.epochs import EpochList
-from headrace.storage.errors import CorruptLog
+from headrace.errors import CorruptLog
 from headrace.storage.files import File
 from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments

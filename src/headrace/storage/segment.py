@@ -9,8 +9,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from contextlib import suppress
 
+from headrace.errors import CorruptLog
 from headrace.model import Buffer
-from headrace.storage.errors import CorruptLog
 from headrace.storage.files import File, Files
 from headrace.storage.index import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from headrace.storage.residency import Residency

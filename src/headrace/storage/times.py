@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from headrace.storage.errors import CorruptLog
+from headrace.errors import CorruptLog
 from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments
 from headrace.storage.walk import walk

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headrace.storage.errors import CorruptLog
+from headrace.errors import CorruptLog
 from headrace.storage.files import File
 from headrace.wire.batch import HEADER_BYTES, SIZE_AHEAD_OF_LENGTH, SIZE_MIN, BatchHeader, read_header
 

@@ -1,0 +1,338 @@
+"""One data directory of a node: whose it is, which partitions it holds, and how far each of them can be trusted.
+
+    DATA/meta.properties          whose directory this is
+    DATA/logs/<topic>-<partition> one partition, in Apache Kafka's files
+    DATA/logs/*-checkpoint        recovery points, log starts and high watermarks, as Kafka writes them
+    DATA/logs/.kafka_cleanshutdown, .headrace-state   there after a clean stop: nothing has to be scanned
+
+A clean start opens no partition; each is opened when it is first used. After an unclean stop a partition is recovered
+when it is opened, unless its files are exactly as an earlier clean stop left them.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+
+from headrace.errors import CorruptLog
+from headrace.model import TopicPartition
+from headrace.storage.checkpoints import (
+    CorruptCheckpoint,
+    format_offsets,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from headrace.storage.errors import InUse
+from headrace.storage.files import AlreadyLocked, Files
+from headrace.storage.log import METADATA_NAME, Log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.opening import open_log
+from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
+from headrace.storage.segment import LOG_SUFFIX, file_name
+from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, Shared
+from headrace.storage.state_file import Remembered, decode_state, encode_state
+
+META_NAME = "meta.properties"
+LOCK_NAME = ".lock"
+MARKER_NAME = ".kafka_cleanshutdown"
+STATE_NAME = ".headrace-state"
+PROBE_NAME = ".headrace-probe"
+RESERVE_NAME = ".headrace-reserve"
+RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME = "log-start-offset-checkpoint"
+HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+STRAY_SUFFIX = "-stray"
+
+Offsets = dict[TopicPartition, int]
+
+
+class LogDir:
+    def __init__(self, files: Files, path: str, *, index_bytes_in_memory_max: int = INDEX_BYTES_IN_MEMORY_MAX) -> None:
+        """Raises InUse if somebody else works on the directory, WrongFormat if a newer program did."""
+        self.path = path
+        self._logs_path = f"{path}/logs"
+        self._files = files
+        files.make_directory(self._logs_path)
+        try:
+            self._lock = files.lock(f"{self._logs_path}/{LOCK_NAME}")
+        except AlreadyLocked:
+            raise InUse(f"Another node, or Apache Kafka, is running on {path}.") from None
+        self.shared = Shared(
+            files,
+            index_bytes_in_memory_max=index_bytes_in_memory_max,
+            before_first_change=self._unmark,
+            on_lowered_recovery_point=lambda: self.checkpoint_job()(),
+        )
+        self.was_clean = files.exists(f"{self._logs_path}/{MARKER_NAME}")
+        self._remembered = self._read_state()
+        self._recovery_points = self._read_offsets(RECOVERY_POINTS_NAME)
+        self._log_starts = self._read_offsets(LOG_STARTS_NAME)
+        self._high_watermarks = self._read_offsets(HIGH_WATERMARKS_NAME)
+        self._logs: dict[TopicPartition, Log] = {}
+        self._checkpoints_made = self._checkpoint_written = 0
+        self._checkpoint_lock = threading.Lock()
+        self._on_disk = set(self._look_around())
+
+    def _look_around(self) -> Iterator[TopicPartition]:
+        for name in self._files.names(self._logs_path):
+            topic, dash, partition = name.rpartition("-")
+            if name.endswith(DELETE_SUFFIX):
+                self.shared.trash.append(f"{self._logs_path}/{name}")
+            elif dash and topic and partition.isdigit():
+                yield TopicPartition(topic, int(partition))
+
+    def _read_state(self) -> dict[TopicPartition, Remembered]:
+        path = f"{self._logs_path}/{STATE_NAME}"
+        if not self._files.exists(path):
+            return {}
+        return decode_state(self._files.read(path), path) or {}
+
+    def _read_offsets(self, name: str) -> Offsets:
+        """A checkpoint that cannot be read is as good as none: logs are then scanned from their start."""
+        path = f"{self._logs_path}/{name}"
+        if not self._files.exists(path):
+            return {}
+        try:
+            return parse_offsets(self._files.read(path).decode())
+        except (CorruptCheckpoint, UnicodeDecodeError):
+            return {}
+
+    # Partitions
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        """Those that have a directory."""
+        return sorted(self._on_disk)
+
+    def exists(self, topic: str, partition: int) -> bool:
+        return TopicPartition(topic, partition) in self._on_disk
+
+    def topic_id_of(self, topic: str, partition: int) -> bytes | None:
+        """Whose partition the directory is, if it says so."""
+        name = TopicPartition(topic, partition)
+        log = self._logs.get(name)
+        if log is not None:
+            return log.topic_id
+        remembered = self._remembered.get(name)
+        if remembered is not None and self.was_clean:
+            return remembered.topic_id
+        try:
+            text = self._files.read(f"{self._logs_path}/{name}/{METADATA_NAME}").decode()
+            return parse_partition_metadata(text)
+        except (FileNotFoundError, CorruptCheckpoint, UnicodeDecodeError):
+            return None
+
+    def remembered(self, topic: str, partition: int) -> Remembered | None:
+        """What a clean stop knew of the partition. None after an unclean one: then it has to be opened."""
+        return self._remembered.get(TopicPartition(topic, partition)) if self.was_clean else None
+
+    def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
+        return self._high_watermarks.get(TopicPartition(topic, partition), 0)
+
+    def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
+        """The one `Log` of the partition. CorruptLog or OSError if it cannot be had; files appear with an append."""
+        name = TopicPartition(topic, partition)
+        log = self._logs.get(name)
+        if log is not None:
+            return log
+        directory = f"{self._logs_path}/{name}"
+        if name in self._on_disk and self.topic_id_of(topic, partition) not in (topic_id, None):
+            raise CorruptLog(f"{directory} belongs to another topic of the same name.")
+        remembered = self._remembered.get(name)
+        is_untouched = remembered is not None and self._is_as_left(name, directory, remembered)
+        log = open_log(
+            self.shared,
+            directory,
+            topic_id,
+            config,
+            recovery_point=self._recovery_points.get(name, 0),
+            log_start_offset=max(
+                self._log_starts.get(name, 0), remembered.log_start_offset if remembered and is_untouched else 0
+            ),
+            is_clean=is_untouched or (self.was_clean and remembered is None),
+            known_end_offset=remembered.log_end_offset if remembered and is_untouched else None,
+        )
+        self._logs[name] = log
+        return log
+
+    def _is_as_left(self, name: TopicPartition, directory: str, remembered: Remembered) -> bool:
+        """Nothing above the recovery point, and the last file as long as then: nobody has appended since."""
+        if not self.was_clean and self._recovery_points.get(name) != remembered.log_end_offset:
+            return False
+        path = f"{directory}/{file_name(remembered.active_base_offset, LOG_SUFFIX)}"
+        newer = file_name(remembered.log_end_offset, LOG_SUFFIX)
+        try:
+            return self._files.size(path) == remembered.active_bytes and (
+                remembered.active_base_offset == remembered.log_end_offset
+                or not self._files.exists(f"{directory}/{newer}")
+            )
+        except FileNotFoundError:
+            return False
+
+    def delete_log(self, topic: str, partition: int, unique: str) -> None:
+        """The directory gets another name now, and goes when the trash is emptied. `unique` tells such names apart."""
+        name = TopicPartition(topic, partition)
+        log = self._logs.pop(name, None)
+        if log is not None:
+            log.abandon()
+        self._forget(name)
+        directory = f"{self._logs_path}/{name}"
+        if self._files.exists(directory):
+            self.shared.changing()
+            self.shared.discard_directory(directory, unique)
+
+    def strays(self, known: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
+        """Partition directories that belong to no topic of the cluster, by name and id."""
+        return [name for name in self.partitions if self.topic_id_of(*name) not in (known.get(name, b""), None)]
+
+    def set_aside(self, topic: str, partition: int, unique: str) -> str:
+        """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the name."""
+        name = TopicPartition(topic, partition)
+        self.shared.changing()
+        aside = f"{self._logs_path}/{name}.{unique}{STRAY_SUFFIX}"
+        self._files.rename(f"{self._logs_path}/{name}", aside)
+        self._files.sync_directory(self._logs_path)
+        self._forget(name)
+        return aside
+
+    def _forget(self, name: TopicPartition) -> None:
+        self._on_disk.discard(name)
+        for known in (self._remembered, self._recovery_points, self._log_starts, self._high_watermarks):
+            known.pop(name, None)
+
+    # Checkpoints
+
+    def checkpoint_job(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Callable[[], None]:
+        """Writes where recovery has to begin; the job may run in another thread.
+
+        Without high watermarks a log's end is its high watermark, as for a single replica.
+        """
+        for name, log in self._logs.items():
+            if log.exists:
+                self._on_disk.add(name)
+                self._note(name, log, high_watermarks)
+        self._checkpoints_made += 1
+        number = self._checkpoints_made
+        contents = {
+            RECOVERY_POINTS_NAME: dict(self._recovery_points),
+            LOG_STARTS_NAME: dict(self._log_starts),
+            HIGH_WATERMARKS_NAME: dict(self._high_watermarks),
+        }
+
+        def write() -> None:
+            # A job may wait in its lane while a later one is done at once.
+            with self._checkpoint_lock:
+                if number < self._checkpoint_written:
+                    return
+                for name, offsets in contents.items():
+                    self._files.replace(f"{self._logs_path}/{name}", format_offsets(offsets).encode())
+                self._checkpoint_written = number
+
+        return write
+
+    def _note(self, name: TopicPartition, log: Log, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
+        self._recovery_points[name] = log.recovery_point
+        self._high_watermarks[name] = (high_watermarks or {}).get(name, log.log_end_offset)
+        if len(log.segments) and log.log_start_offset > log.segments[0].base_offset:
+            self._log_starts[name] = log.log_start_offset
+        else:
+            self._log_starts.pop(name, None)
+
+    # Whose directory
+
+    def read_meta(self) -> MetaProperties | None:
+        """None in a new directory."""
+        path = f"{self.path}/{META_NAME}"
+        return parse_meta_properties(self._files.read(path).decode()) if self._files.exists(path) else None
+
+    def write_meta(self, meta: MetaProperties) -> None:
+        self._files.replace(f"{self.path}/{META_NAME}", format_meta_properties(meta).encode())
+
+    # Trouble
+
+    def probe(self) -> bool:
+        """Whether the directory can be written to at all. May run in another thread."""
+        path = f"{self._logs_path}/{PROBE_NAME}"
+        try:
+            file = self._files.create(path)
+            try:
+                file.write(0, [bytes(512)])
+                file.sync()
+            finally:
+                file.close()
+            self._files.remove(path)
+            self._files.sync_directory(self._logs_path)
+        except OSError:
+            return False
+        return True
+
+    def keep_reserve(self, size: int) -> None:
+        """Space that is given back when the disk is full, so that checkpoints can still be written."""
+        path = f"{self.path}/{RESERVE_NAME}"
+        if size:
+            self._files.reserve(path, size)
+        elif self._files.exists(path):
+            self._files.remove(path)
+
+    def release_reserve(self) -> None:
+        path = f"{self.path}/{RESERVE_NAME}"
+        if self._files.exists(path):
+            self._files.remove(path)
+
+    def empty_trash(self) -> None:
+        """May run in another thread."""
+        self.shared.empty_trash()
+
+    # The end
+
+    def _unmark(self) -> None:
+        """Before the first change of a run: from here on only a new clean stop makes the directory clean again."""
+        marker = f"{self._logs_path}/{MARKER_NAME}"
+        if self._files.exists(marker):
+            self._files.remove(marker)
+            self._files.sync_directory(self._logs_path)
+
+    def close(
+        self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1
+    ) -> list[tuple[TopicPartition, OSError]]:
+        """A clean stop. Logs that could not be brought to the disk are returned; then the stop was not clean."""
+        failures: list[tuple[TopicPartition, OSError]] = []
+        for name, log in sorted(self._logs.items()):
+            try:
+                log.close()
+                if not log.is_complete:
+                    failures.append((name, log.failure or OSError("it was not closed")))
+            except OSError as error:
+                failures.append((name, error))
+        if not failures:
+            try:
+                self._write_clean_stop(high_watermarks, broker_epoch)
+            except OSError as error:
+                failures.append((TopicPartition("", -1), error))
+        self._lock.release()
+        return failures
+
+    def _write_clean_stop(self, high_watermarks: Mapping[TopicPartition, int] | None, broker_epoch: int) -> None:
+        marker = f"{self._logs_path}/{MARKER_NAME}"
+        if self._files.exists(marker):
+            return  # nothing has changed since the last one
+        self.checkpoint_job(high_watermarks)()
+        for name, log in self._logs.items():
+            if log.exists and log.segments.active is not None:
+                self._remembered[name] = Remembered(
+                    log.topic_id,
+                    log.log_start_offset,
+                    log.log_end_offset,
+                    self._high_watermarks[name],
+                    log.segments.active.base_offset,
+                    log.segments.active.size,
+                    log.size_bytes,
+                )
+        self._files.replace(f"{self._logs_path}/{STATE_NAME}", encode_state(self._remembered))
+        content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+        self._files.replace(marker, content.encode())
+
+    def abandon(self) -> None:
+        """Lets go of everything as it is, as if the process had died."""
+        for log in self._logs.values():
+            log.abandon()
+        self._lock.release()

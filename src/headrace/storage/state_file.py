@@ -1,0 +1,66 @@
+"""What a clean stop knew of every log, in one file of our own, so that the next start opens no partition at all.
+
+Magic, u16 version, u32 CRC-32C of the rest, u32 count; then per partition: topic (u16 length, UTF-8) and the fields of
+`Remembered` in their order. Everything is big-endian.
+"""
+
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headrace.model import TopicPartition
+from headrace.storage.errors import WrongFormat
+
+MAGIC = b"HRLS"
+VERSION = 1
+
+_HEAD = struct.Struct(">4sHII")
+_CRC_FROM = 10
+_TOPIC_BYTES = struct.Struct(">H")
+_FIELDS = struct.Struct(">i16sqqqqqq")
+
+
+class Remembered(NamedTuple):
+    """A log that nobody has to open in order to know this."""
+
+    topic_id: bytes
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    active_base_offset: int
+    """With the next field: how to tell that nobody has touched the log since."""
+    active_bytes: int
+    size_bytes: int
+
+
+def encode_state(logs: Mapping[TopicPartition, Remembered]) -> bytes:
+    out = bytearray(_HEAD.size)
+    for (topic, partition), log in logs.items():
+        name = topic.encode()
+        out += _TOPIC_BYTES.pack(len(name)) + name + _FIELDS.pack(partition, *log)
+    _HEAD.pack_into(out, 0, MAGIC, VERSION, 0, len(logs))
+    _HEAD.pack_into(out, 0, MAGIC, VERSION, crc32c(memoryview(out)[_CRC_FROM:]), len(logs))
+    return bytes(out)
+
+
+def decode_state(data: bytes, path: str) -> dict[TopicPartition, Remembered] | None:
+    """None if the file is damaged: then every log is looked at instead."""
+    if len(data) < _HEAD.size or not data.startswith(MAGIC):
+        return None
+    _, version, crc, count = _HEAD.unpack_from(data)
+    if version > VERSION:
+        raise WrongFormat(f"{path} has format version {version}; this program knows {VERSION} and older.")
+    if crc != crc32c(memoryview(data)[_CRC_FROM:]):
+        return None
+    logs = {}
+    at = _HEAD.size
+    for _ in range(count):
+        (length,) = _TOPIC_BYTES.unpack_from(data, at)
+        topic = data[at + _TOPIC_BYTES.size : at + _TOPIC_BYTES.size + length].decode()
+        at += _TOPIC_BYTES.size + length
+        partition, *fields = _FIELDS.unpack_from(data, at)
+        logs[TopicPartition(topic, partition)] = Remembered(*fields)
+        at += _FIELDS.size
+    return logs
