@@ -20,7 +20,7 @@ class IsrMember(NamedTuple):
     broker_epoch: int
 
 
-class PartitionRecord(msgspec.Struct, frozen=True, gc=False):
+class PartitionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, tag_field="v", tag=1):
     """A partition as the store holds it. `partition_epoch` grows with every change of it."""
 
     replicas: tuple[int, ...]
@@ -38,7 +38,7 @@ class PartitionRecord(msgspec.Struct, frozen=True, gc=False):
         return [member.broker_id for member in self.isr]
 
 
-class BrokerRecord(msgspec.Struct, frozen=True):
+class BrokerRecord(msgspec.Struct, frozen=True, tag_field="v", tag=1):
     """A node's registration as the store holds it. The revision that created it is the broker's epoch."""
 
     incarnation: str
@@ -71,7 +71,11 @@ class Topic:
     config: TopicConfig
 
 
-# Changes, as read from the store. `rev` is the revision that wrote them; for a deletion, that deleted it.
+# Changes, as read from the store. `rev` is the revision that wrote them.
+
+
+class ClusterNamed(NamedTuple):
+    cluster_id: str
 
 
 class TopicPut(NamedTuple):
@@ -126,7 +130,7 @@ class BrokerGone(NamedTuple):
     broker_id: int
 
 
-Change = TopicPut | TopicGone | PartitionPut | TopicOverrides | BrokerOverrides | BrokerPut | BrokerGone
+Change = ClusterNamed | TopicPut | TopicGone | PartitionPut | TopicOverrides | BrokerOverrides | BrokerPut | BrokerGone
 
 
 @dataclass(slots=True)
@@ -196,6 +200,8 @@ class ClusterImage:
                     self._override_topic(change, diff)
                 case BrokerOverrides():
                     self._override_broker(change, diff)
+                case ClusterNamed(cluster_id):
+                    self.cluster_id = cluster_id
                 case BrokerPut(broker):
                     self.brokers[broker.id] = broker
                 case BrokerGone(broker_id):

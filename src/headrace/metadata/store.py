@@ -54,6 +54,10 @@ class MetadataStoreError(Exception):
     """The store could not do it, and nothing was written. One sentence."""
 
 
+class UnreadableMetadata(MetadataStoreError):
+    """What stands in the store is damaged or a newer program's: trying again does not help."""
+
+
 class OutcomeUnknown(Exception):
     """The transaction may have been applied, or may be applied later: its keys are in doubt."""
 

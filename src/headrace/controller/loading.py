@@ -1,0 +1,142 @@
+"""From a snapshot of the store to what changed in the image."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headrace.core.cluster import (
+    BrokerOverrides,
+    Change,
+    ClusterImage,
+    ClusterNamed,
+    PartitionPut,
+    PartitionRecord,
+    Topic,
+    TopicGone,
+    TopicOverrides,
+    TopicPut,
+)
+from headrace.metadata import records
+from headrace.metadata.store import KV, UnreadableMetadata
+
+
+class StoredPartition(NamedTuple):
+    record: PartitionRecord
+    rev: int
+
+
+class StoredOverrides(NamedTuple):
+    settings: Mapping[str, str]
+    rev: int
+
+
+class Unfinished(NamedTuple):
+    record: records.UnfinishedRecord
+    rev: int
+
+
+NO_OVERRIDES = StoredOverrides({}, 0)
+
+
+@dataclass(slots=True)
+class Loaded:
+    """A snapshot of the store, decoded."""
+
+    cluster_id: str = ""
+    topics: dict[str, tuple[bytes, int, int]] = field(default_factory=dict)
+    """By name: id, count of partitions, revision."""
+    partitions: dict[bytes, dict[int, StoredPartition]] = field(default_factory=dict)
+    topic_overrides: dict[str, StoredOverrides] = field(default_factory=dict)
+    broker_overrides: dict[int | None, StoredOverrides] = field(default_factory=dict)
+    unfinished: dict[bytes, Unfinished] = field(default_factory=dict)
+
+
+def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
+    """Raises UnreadableMetadata for what this program cannot read."""
+    loaded = Loaded()
+    # A hundred thousand partitions have few distinct records: equal ones become one object.
+    distinct: dict[bytes, PartitionRecord] = {}
+    for kv in kvs:
+        key, value, _, rev = kv
+        if key.startswith(records.PARTITIONS):
+            record = distinct.get(value)
+            if record is None:
+                record = distinct[value] = records.decode(PartitionRecord, key, value)
+            topic_id, index = records.partition_in(key)
+            loaded.partitions.setdefault(topic_id, {})[index] = StoredPartition(record, rev)
+        else:
+            _decode_rare(kv, loaded)
+    return loaded
+
+
+def _decode_rare(kv: KV, loaded: Loaded) -> None:
+    key, value, _, rev = kv
+    if key.startswith(records.TOPICS):
+        topic = records.decode(records.TopicRecord, key, value)
+        loaded.topics[records.name_in(key, records.TOPICS)] = (bytes.fromhex(topic.id), topic.partitions, rev)
+    elif key.startswith(records.TOPIC_SETTINGS):
+        stored = records.decode(records.OverridesRecord, key, value)
+        loaded.topic_overrides[records.name_in(key, records.TOPIC_SETTINGS)] = StoredOverrides(stored.settings, rev)
+    elif key.startswith(records.BROKER_SETTINGS):
+        stored = records.decode(records.OverridesRecord, key, value)
+        loaded.broker_overrides[records.broker_settings_owner(key)] = StoredOverrides(stored.settings, rev)
+    elif key.startswith(records.UNFINISHED):
+        unfinished = records.decode(records.UnfinishedRecord, key, value)
+        loaded.unfinished[records.topic_id_in(key, records.UNFINISHED)] = Unfinished(unfinished, rev)
+    elif key == records.CLUSTER_KEY:
+        loaded.cluster_id = records.decode(records.ClusterRecord, key, value).id
+
+
+def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    """What turns the image into the snapshot. Registrations are not looked at: a node knows only its own so far."""
+    if loaded.cluster_id != image.cluster_id:
+        yield ClusterNamed(loaded.cluster_id)
+    for broker_id in image.broker_overrides.keys() | loaded.broker_overrides.keys():
+        stored = loaded.broker_overrides.get(broker_id, NO_OVERRIDES)
+        known = image.broker_overrides.get(broker_id)
+        if stored.rev != (0 if known is None else known.rev):
+            yield BrokerOverrides(broker_id, stored.settings, stored.rev)
+    for topic in list(image.topics.values()):
+        if topic.name not in loaded.topics or loaded.topics[topic.name][0] != topic.id:
+            yield TopicGone(topic.name, topic.id)
+    for name, (topic_id, count, rev) in loaded.topics.items():
+        partitions = _counted(name, count, loaded.partitions.get(topic_id, {}))
+        overrides = loaded.topic_overrides.get(name, NO_OVERRIDES)
+        known_topic = image.topics_by_id.get(topic_id)
+        if known_topic is None:
+            yield _topic_put(name, topic_id, partitions, rev, 0)._replace(
+                overrides=overrides.settings, overrides_rev=overrides.rev
+            )
+        else:
+            yield from _changes_of_topic(known_topic, partitions, rev, overrides)
+
+
+def _changes_of_topic(
+    known: Topic, stored: list[StoredPartition], rev: int, overrides: StoredOverrides
+) -> Iterator[Change]:
+    for index, (partition, known_rev) in enumerate(zip(stored, list(known.partition_revs), strict=False)):
+        if partition.rev != known_rev:
+            yield PartitionPut(known.id, index, partition.record, partition.rev)
+    if rev != known.mod_rev:
+        yield _topic_put(known.name, known.id, stored, rev, len(known.partitions))
+    if overrides.rev != known.overrides_rev:
+        yield TopicOverrides(known.name, overrides.settings, overrides.rev)
+
+
+def _topic_put(name: str, topic_id: bytes, stored: list[StoredPartition], rev: int, first: int) -> TopicPut:
+    return TopicPut(name, topic_id, [p.record for p in stored[first:]], [p.rev for p in stored[first:]], rev, first)
+
+
+def _counted(name: str, count: int, stored: Mapping[int, StoredPartition]) -> list[StoredPartition]:
+    try:
+        return [stored[index] for index in range(count)]
+    except KeyError as missing:
+        raise UnreadableMetadata(
+            f"The metadata store lacks the record of partition {name}-{missing}: it is damaged"
+        ) from None
+
+
+def leftover(loaded: Loaded, topic_id: bytes, unfinished: records.UnfinishedRecord) -> dict[int, int]:
+    """Indexes and revisions of the partition records that an unfinished work left behind."""
+    stored = loaded.partitions.get(topic_id, {})
+    return {n: stored[n].rev for n in range(unfinished.first, unfinished.last) if n in stored}
