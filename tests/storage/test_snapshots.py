@@ -79,6 +79,16 @@ def test_retries_get_the_same_answers_after_a_snapshot_as_before() -> None:
     assert restored.first_open_offset == 60
 
 
+def test_the_oldest_open_transaction_is_the_oldest_after_a_snapshot_too() -> None:
+    table = ProducerTable()
+    for offset, pid in ((10, 9), (20, 3)):
+        table.record(batch(0, pid=pid, attributes=TRANSACTIONAL), offset, now_ms=0)
+    restored = decode_snapshot(encode_snapshot(table), alive_ms=0)
+    assert restored.first_open_offset == 10
+    restored.end_transaction(9, 2, 1, 0, 0)
+    assert restored.first_open_offset == 20
+
+
 def test_an_empty_table_is_a_snapshot_too() -> None:
     snapshot = encode_snapshot(ProducerTable())
     assert len(snapshot) == 10
@@ -163,6 +173,7 @@ def test_a_transaction_index_is_read_back_without_its_torn_end() -> None:
         (0, 1, [], True),
         (0, 4, ABORTED[:1], True),
         (0, 7, ABORTED[:2], True),
+        (5, 7, ABORTED[:2], True),
         (6, 10, ABORTED[1:2], True),
         (10, 12, [], True),
         (10, 16, ABORTED[2:], True),
