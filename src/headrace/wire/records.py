@@ -82,6 +82,8 @@ def _varint(number: int) -> bytes:
     rest = (number << 1) ^ (number >> 63)
     if rest < 128:
         return _ONE_BYTE[rest]
+    if rest < 1 << 14:
+        return bytes((rest & 127 | 128, rest >> 7))
     out = bytearray()
     while rest >= 128:
         out.append(rest & 127 | 128)
@@ -102,6 +104,7 @@ def decode_records(
     records = []
     pos = 0
     delta_min = 0
+    new = tuple.__new__
     try:
         for _ in range(count):
             delta, pos, timestamp_delta, key, value, headers = _decode_record(data, pos)
@@ -111,7 +114,8 @@ def decode_records(
             timestamp = base_timestamp + timestamp_delta if append_time is None else append_time
             if not _INT64_MIN <= timestamp <= _INT64_MAX:
                 raise ProtocolError("A record has a timestamp beyond 64 bits.")
-            records.append(Record(base_offset + delta, timestamp, key, value, headers))
+            # Cheaper than calling the class.
+            records.append(new(Record, (base_offset + delta, timestamp, key, value, headers)))
     except IndexError:
         raise ProtocolError("The records end within a record.") from None
     if pos != len(data):
@@ -188,6 +192,12 @@ def _decode_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
 
 def _long_varint(data: bytes, pos: int) -> tuple[int, int]:
     """The varint whose first byte was already taken, so that it begins one byte before `pos`."""
+    first = data[pos - 1]
+    second = data[pos]
+    # Most of the long ones have two bytes: lengths and numbers up to 8191.
+    if first > 127 and second < 128:
+        rest = first & 127 | second << 7
+        return (rest >> 1) ^ -(rest & 1), pos + 1
     pos -= 1
     rest = 0
     for shift in range(0, 7 * _VARINT_BYTES_MAX, 7):
