@@ -182,7 +182,7 @@ class LogDir:
 
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
         """Partition directories that belong to no topic of the cluster, by name and id."""
-        return [name for name in self.partitions if self.topic_id_of(*name) not in (known.get(name, b""), None)]
+        return [n for n in self.partitions if n not in known or self.topic_id_of(*n) not in (known[n], None)]
 
     def set_aside(self, topic: str, partition: int, unique: str) -> str:
         """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the name."""

@@ -24,7 +24,7 @@ class OsFile:
 
     def __init__(self, path: str, open_files: Residency, descriptor: int = -1) -> None:
         self.path = path
-        self.used = True
+        self.used = False
         self._open_files = open_files
         self._descriptor = descriptor
         if descriptor >= 0:
