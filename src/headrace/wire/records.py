@@ -175,8 +175,13 @@ def _nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
 
 
 def _decode_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
-    # Two bytes at least for each.
-    count, pos = _long_varint(data, pos + 1)
+    count = data[pos]
+    pos += 1
+    if count < 128:
+        count = _UNZIGZAG[count]
+    else:
+        count, pos = _long_varint(data, pos)
+    # Each has two bytes at least.
     if not 0 <= count <= (end - pos) // 2:
         raise ProtocolError(f"A record has {count} headers.")
     headers = []
@@ -191,12 +196,11 @@ def _decode_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
 
 
 def _long_varint(data: bytes, pos: int) -> tuple[int, int]:
-    """The varint whose first byte was already taken, so that it begins one byte before `pos`."""
-    first = data[pos - 1]
+    """The varint of several bytes whose first was already taken, so that it begins one byte before `pos`."""
     second = data[pos]
-    # Most of the long ones have two bytes: lengths and numbers up to 8191.
-    if first > 127 and second < 128:
-        rest = first & 127 | second << 7
+    # Most have two bytes: lengths and numbers up to 8191.
+    if second < 128:
+        rest = data[pos - 1] & 127 | second << 7
         return (rest >> 1) ^ -(rest & 1), pos + 1
     pos -= 1
     rest = 0
