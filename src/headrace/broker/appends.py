@@ -7,36 +7,30 @@ records synced before they count (`flush.messages`) takes one more step through 
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
-from headrace.broker.disk import DiskFaults
-from headrace.core.partition import Partition
+from headrace.broker.disk import FILES_LANE, DiskFaults, wake_acks
+from headrace.broker.parking import FetchEvents
+from headrace.broker.partitions import Hosted
 from headrace.runtime import Clock, Offload
-
-FILES_LANE = "files"
-
-
-class AppendEvents(Protocol):
-    """Who hears of new readable offsets."""
-
-    def appended(self, partition: Partition) -> None: ...
 
 
 class Appends:
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, offload: Offload, faults: DiskFaults, events: AppendEvents
+        self, loop: asyncio.AbstractEventLoop, clock: Clock, offload: Offload, faults: DiskFaults, events: FetchEvents
     ) -> None:
         self._loop = loop
         self._clock = clock
         self._offload = offload
         self._faults = faults
         self._events = events
-        self._dirty: dict[Partition, None] = {}
+        self._dirty: dict[Hosted, None] = {}
         self._after_turn: list[Callable[[], None]] = []
-        self._flushing: set[Partition] = set()
+        self._holding: set[Hosted] = set()
+        self._flushing: set[Hosted] = set()
+        self._jobs: set[asyncio.Future[None]] = set()
         self._turn_is_scheduled = False
 
-    def queue(self, partition: Partition) -> None:
+    def queue(self, partition: Hosted) -> None:
         """The partition has accepted batches that are not written yet."""
         self._dirty[partition] = None
 
@@ -57,7 +51,7 @@ class Appends:
         for settle in settle_all:
             settle()
 
-    def _write(self, partition: Partition, now_ms: int) -> None:
+    def _write(self, partition: Hosted, now_ms: int) -> None:
         batches, partition.unwritten = partition.unwritten, []
         if not batches:
             return  # it failed after it was queued
@@ -68,39 +62,72 @@ class Appends:
         except OSError as error:
             self._faults.failed(partition, "append", error)
             return
-        if partition in self._flushing:
-            return  # _flushed looks again
+        if partition in self._holding:
+            return  # its flush looks again when it is done
         if wants_flush:
-            self._flush(partition)
+            self._hold_until_flushed(partition)
         else:
             self._readable_up_to(partition, log.log_end_offset)
 
-    def _flush(self, partition: Partition) -> None:
+    def _hold_until_flushed(self, partition: Hosted) -> None:
         log = partition.log
-        job = log.flush_job()
-        self._flushing.add(partition)
-        done = self._offload.run(FILES_LANE, job.run)
+        self._holding.add(partition)
 
-        def flushed(future: "asyncio.Future[None]") -> None:
-            self._flushing.discard(partition)
-            if partition.log_if_open is not log:
-                return  # it failed while this was on its way
-            error = future.exception()
-            if isinstance(error, OSError):
-                self._faults.failed(partition, "flush", error)
-                return
-            if error is not None:
-                raise error
-            log.flushed(job)
-            self._readable_up_to(partition, job.end_offset)
+        def release(end_offset: int) -> None:
+            self._holding.discard(partition)
+            self._readable_up_to(partition, end_offset)
             if log.needs_flush_before_ack():
-                self._flush(partition)
+                self._hold_until_flushed(partition)
             else:
                 self._readable_up_to(partition, log.log_end_offset)
 
+        self._flush(partition, release)
+
+    def flush(self, partition: Hosted) -> None:
+        """Syncs what the log holds, while clients go on."""
+        if partition not in self._flushing:
+            self._flushing.add(partition)
+            self._flush(partition, lambda _: self._flushing.discard(partition))
+
+    def _flush(self, partition: Hosted, then: Callable[[int], None]) -> None:
+        log = partition.log
+        try:
+            job = log.flush_job()
+        except OSError as error:
+            self._gave_up(partition, error)
+            return
+        done = self._offload.run(FILES_LANE, job.run)
+        self._jobs.add(done)
+
+        def flushed(future: "asyncio.Future[None]") -> None:
+            self._jobs.discard(future)
+            error = future.exception()
+            if partition.log_if_open is not log:
+                self._gave_up(partition, None)  # it failed, or was deleted, while this was on its way
+            elif isinstance(error, OSError):
+                self._gave_up(partition, error)
+            elif error is not None:
+                raise error
+            else:
+                log.flushed(job, self._clock.wall_ms())
+                then(job.end_offset)
+
         done.add_done_callback(flushed)
 
-    def _readable_up_to(self, partition: Partition, offset: int) -> None:
+    def _gave_up(self, partition: Hosted, error: OSError | None) -> None:
+        self._holding.discard(partition)
+        self._flushing.discard(partition)
+        if error is not None:
+            self._faults.failed(partition, "flush", error)
+
+    async def drain(self) -> None:
+        """Everything queued is written, and every sync that was asked for is done."""
+        if self._dirty or self._after_turn:
+            self.end_turn()
+        while self._jobs:
+            await asyncio.wait(self._jobs)
+
+    def _readable_up_to(self, partition: Hosted, offset: int) -> None:
         if offset <= partition.log_end_offset:
             return
         partition.written_up_to(offset)
@@ -108,10 +135,3 @@ class Appends:
             self._events.appended(partition)
         if partition.waiting_acks:
             wake_acks(partition)
-
-
-def wake_acks(partition: Partition) -> None:
-    """Producers that waited for this partition look at it again; those still waiting put themselves back."""
-    settle_all, partition.waiting_acks = partition.waiting_acks, None
-    for settle in settle_all or ():
-        settle()

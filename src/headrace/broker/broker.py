@@ -5,18 +5,17 @@ import logging
 from dataclasses import dataclass
 
 from headrace.broker.appends import Appends
-from headrace.broker.disk import DiskFaults
+from headrace.broker.disk import DiskFaults, wake_acks
 from headrace.broker.metrics import Metrics
 from headrace.broker.parking import FetchEvents
-from headrace.broker.partitions import Partitions
+from headrace.broker.partitions import Hosted, Partitions
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.core.acl import CLUSTER, Allowed, Operation, topic
 from headrace.core.cluster import ClusterImage, Diff
-from headrace.core.partition import Appended, Partition
-from headrace.errors import ErrorCode
+from headrace.core.partition import Appended
+from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Clock, Offload, Random
-from headrace.storage.errors import CorruptLog
 
 log = logging.getLogger(__name__)
 
@@ -52,14 +51,14 @@ class Broker:
         registered = self.image.brokers.get(broker_id)
         return registered is not None and registered.epoch == broker_epoch
 
-    def admit(self, partition: Partition, records: memoryview, now_ms: int) -> Appended | ErrorCode:
+    def admit(self, partition: Hosted, records: memoryview, now_ms: int) -> Appended | ErrorCode:
         try:
             return partition.admit(records, now_ms)
         except (OSError, CorruptLog) as failure:
             self.faults.failed(partition, "opening the log", failure)
             return ErrorCode.KAFKA_STORAGE_ERROR
 
-    def log_start_moved(self, partition: Partition, offset: int) -> None:
+    def log_start_moved(self, partition: Hosted, offset: int) -> None:
         partition.log_start_moved(offset)
         if partition.subscribers:
             self.fetch_events.log_start_moved(partition)
@@ -73,12 +72,14 @@ class Broker:
             self.partitions.host(grown, (index,))
             self._announce(grown.id, (index,))
         for deleted in diff.topics_deleted:
-            for partition in self.partitions.drop(deleted.id):
-                self.fetch_events.replica_removed(partition)
+            for dropped in self.partitions.drop(deleted.id):
+                self.fetch_events.replica_removed(dropped)
+                wake_acks(dropped)
         for configured in diff.topics_configured:
             self.partitions.configure(configured)
         for changed, index in diff.partitions_changed:
-            for partition in self.partitions.lead(changed, index):
+            partition = self.partitions.lead(changed, index)
+            if partition is not None:
                 self.fetch_events.replica_changed(partition)
 
     def _announce(self, topic_id: bytes, indexes: "range | tuple[int, ...]") -> None:
@@ -87,5 +88,5 @@ class Broker:
             return
         for index in indexes:
             partition = self.partitions.find(topic_id, index)
-            if isinstance(partition, Partition):
+            if isinstance(partition, Hosted):
                 self.fetch_events.replica_hosted(partition)

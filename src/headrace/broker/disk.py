@@ -7,12 +7,12 @@ the error itself (disk full, read-only) or by a probe: a small file is created, 
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Iterable
-from typing import Protocol
 
-from headrace.core.partition import Partition
-from headrace.errors import ErrorCode
+from headrace.broker.parking import FetchEvents
+from headrace.broker.partitions import Hosted, Partitions
+from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Offload
+from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
 
@@ -20,33 +20,19 @@ FILES_LANE = "files"
 WHOLE_DIRECTORY = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT})
 
 
-class Directory(Protocol):
-    """A log directory, as far as faults go."""
-
-    @property
-    def path(self) -> str: ...
-    def probe(self) -> bool: ...
-    def release_reserve(self) -> None: ...
-
-
 class DiskFaults:
-    def __init__(
-        self,
-        offload: Offload,
-        directory_of: Callable[[Partition], Directory],
-        partitions_in: Callable[[Directory], Iterable[Partition]],
-        on_offline: Callable[[Partition], None],
-    ) -> None:
+    def __init__(self, offload: Offload, partitions: Partitions, events: FetchEvents) -> None:
         self._offload = offload
-        self._directory_of = directory_of
-        self._partitions_in = partitions_in
-        self._on_offline = on_offline
+        self._partitions = partitions
+        self._events = events
         self.offline_directories: set[str] = set()
 
-    def failed(self, partition: Partition, doing: str, error: OSError) -> None:
-        directory = self._directory_of(partition)
-        log.error("%s-%d is offline: %s failed: %s", partition.topic, partition.index, doing, error)
+    def failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
+        directory = partition.directory
+        log.error("%s is offline: %s failed: %s", partition, doing, error)
         self._take_offline(partition)
+        if isinstance(error, CorruptLog):
+            return  # what lies in this log says nothing about the disk
         if error.errno in WHOLE_DIRECTORY:
             self.directory_failed(directory, str(error))
             return
@@ -58,7 +44,7 @@ class DiskFaults:
 
         probed.add_done_callback(judge)
 
-    def directory_failed(self, directory: Directory, reason: str) -> None:
+    def directory_failed(self, directory: LogDir, reason: str) -> None:
         if directory.path in self.offline_directories:
             return
         self.offline_directories.add(directory.path)
@@ -66,10 +52,21 @@ class DiskFaults:
         log.error(
             "log directory %s is offline: %s; free or repair the disk, then restart the node", directory.path, reason
         )
-        for partition in self._partitions_in(directory):
-            self._take_offline(partition)
+        for partition in self._partitions:
+            if partition.directory is directory:
+                self._take_offline(partition)
 
-    def _take_offline(self, partition: Partition) -> None:
+    def _take_offline(self, partition: Hosted) -> None:
         if partition.error is not ErrorCode.KAFKA_STORAGE_ERROR:
             partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-            self._on_offline(partition)
+            self._partitions.open.pop(partition, None)
+            if partition.subscribers:
+                self._events.replica_changed(partition)
+            wake_acks(partition)
+
+
+def wake_acks(partition: Hosted) -> None:
+    """Producers that wait for this partition look at it again; those still waiting put themselves back."""
+    settle_all, partition.waiting_acks = partition.waiting_acks, None
+    for settle in settle_all or ():
+        settle()

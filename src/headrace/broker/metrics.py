@@ -4,7 +4,7 @@
 per partition are a page of their own, since there may be a hundred thousand of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.core.partition import Appended
@@ -57,7 +57,6 @@ class Metrics:
         self.messages_in = 0
         self.produce_failures: dict[int, int] = {}
         self.fetch_failures = 0
-        self.recovery_truncated_below_high_watermark = 0
 
     def received(self, api_key: int, size: int) -> None:
         self.requests[api_key] += 1
@@ -92,12 +91,3 @@ class Metrics:
         )
         yield counter("headrace_request_bytes_total", self.request_bytes)
         yield counter("headrace_batches_in_total", self.batches_in)
-        yield counter(
-            "headrace_recoverytruncatedbelowhighwatermark_total", self.recovery_truncated_below_high_watermark
-        )
-
-
-def page(families: Iterable[Family]) -> Iterator[bytes]:
-    """The text in pieces, so that whoever sends it can let others run in between."""
-    for family in families:
-        yield family.text().encode()

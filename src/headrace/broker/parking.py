@@ -8,12 +8,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-from headrace.broker.partitions import Partitions
+from headrace.broker.partitions import Hosted, Partitions
 from headrace.config import BrokerConfig
 from headrace.core.acl import Allowed, Operation, topic
 from headrace.core.fetch_answer import Fetch
 from headrace.core.fetch_sessions import FetchSessions
-from headrace.core.partition import Partition
 from headrace.net.connection import Connection
 from headrace.runtime import Random
 
@@ -100,30 +99,30 @@ class FetchEvents:
 
     # Events. What they tell of must be true of the partition already.
 
-    def appended(self, partition: Partition) -> None:
+    def appended(self, partition: Hosted) -> None:
         """The log end moved, and mostly the high watermark and the last stable offset with it."""
         self._wake(self.sessions.advanced(partition))
 
-    def high_watermark_moved(self, partition: Partition) -> None:
+    def high_watermark_moved(self, partition: Hosted) -> None:
         """Without an append."""
         self._wake(self.sessions.advanced(partition))
 
-    def stable_offset_moved(self, partition: Partition) -> None:
+    def stable_offset_moved(self, partition: Hosted) -> None:
         """A transaction ended."""
         self._wake(self.sessions.advanced(partition))
 
-    def log_start_moved(self, partition: Partition) -> None:
+    def log_start_moved(self, partition: Hosted) -> None:
         self._wake(self.sessions.changed(partition))
 
-    def replica_changed(self, partition: Partition) -> None:
+    def replica_changed(self, partition: Hosted) -> None:
         """Its leader epoch, its leadership, its disk; or it was truncated."""
         self._wake(self.sessions.changed(partition))
 
-    def replica_removed(self, partition: Partition) -> None:
+    def replica_removed(self, partition: Hosted) -> None:
         """It is no longer found among the partitions."""
         self._wake(self.sessions.removed(partition))
 
-    def replica_hosted(self, partition: Partition) -> None:
+    def replica_hosted(self, partition: Hosted) -> None:
         self._wake(self.sessions.placed(partition.topic, partition.topic_id, partition.index))
 
     @property

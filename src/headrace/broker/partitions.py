@@ -1,38 +1,67 @@
 """The partitions that this node hosts, found by name or by id, and the directories that their logs live in."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headrace.config import TopicConfig
-from headrace.core.partition import Partition, ReplicaLog
-from headrace.errors import ErrorCode
-from headrace.storage.log import Log, LogConfig
+from headrace.core.cluster import PartitionRecord, Topic
+from headrace.core.partition import Partition
+from headrace.errors import CorruptLog, ErrorCode
+from headrace.runtime import Random
+from headrace.storage.log import Log
+from headrace.storage.log_config import LogConfig
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
 
 
-class HostedTopic:
-    __slots__ = ("config", "name", "partitions", "topic_id")
+class Hosted(Partition[Log]):
+    """A partition with its place on this node's disks."""
 
-    def __init__(self, name: str, topic_id: bytes, config: TopicConfig) -> None:
+    __slots__ = ("directory",)
+
+    def __init__(
+        self,
+        topic: Topic,
+        index: int,
+        record: PartitionRecord,
+        directory: LogDir,
+        open_log: Callable[[Partition[Log]], Log],
+    ) -> None:
+        super().__init__(topic.name, topic.id, index, record.leader_epoch, topic.config, open_log)
+        self.directory = directory
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.index}"
+
+
+class HostedTopic:
+    __slots__ = ("name", "partitions", "topic_id")
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.topic_id = topic_id
-        self.config = config
-        self.partitions: dict[int, Partition] = {}
+        self.partitions: dict[int, Hosted] = {}
 
 
 class Partitions:
-    def __init__(self, directories: Sequence[LogDir]) -> None:
-        self._directories = directories
+    def __init__(self, directories: Sequence[LogDir], random: Random) -> None:
+        self.directories = directories
+        self.truncated_below_high_watermark = 0
+        self._random = random
         self._by_name: dict[str, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
-        self.open: dict[Partition, LogDir] = {}
-        self.count = 0
+        self._hosted_in = dict.fromkeys(directories, 0)
+        self._log_configs: dict[TopicConfig, LogConfig] = {}
+        self.open: dict[Hosted, None] = {}
 
-    def __iter__(self) -> Iterator[Partition]:
+    def __iter__(self) -> Iterator[Hosted]:
         for topic in self._by_id.values():
             yield from topic.partitions.values()
+
+    @property
+    def count(self) -> int:
+        return sum(self._hosted_in.values())
 
     def topic_by_name(self, name: str) -> HostedTopic | None:
         return self._by_name.get(name)
@@ -40,14 +69,158 @@ class Partitions:
     def topic_by_id(self, topic_id: bytes) -> HostedTopic | None:
         return self._by_id.get(topic_id)
 
-    def find(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
+    def find(self, topic_id: bytes, index: int) -> Hosted | ErrorCode:
         topic = self._by_id.get(topic_id)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
         return topic.partitions.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    def find_by_name(self, name: str, index: int) -> Partition | ErrorCode:
+    def find_by_name(self, name: str, index: int) -> Hosted | ErrorCode:
         topic = self._by_name.get(name)
         if topic is None:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return topic.partitions.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    # Hosting.
+
+    def host(self, topic: Topic, indexes: Iterable[int]) -> None:
+        hosted = self._by_id.get(topic.id)
+        if hosted is None:
+            hosted = HostedTopic(topic.name, topic.id)
+            self._by_id[topic.id] = self._by_name[topic.name] = hosted
+        for index in indexes:
+            directory = self._home_of(topic, index)
+            partition = Hosted(topic, index, topic.partitions[index], directory, self._open_log)
+            hosted.partitions[index] = partition
+            self._hosted_in[directory] += 1
+            self._recall(partition)
+
+    def _home_of(self, topic: Topic, index: int) -> LogDir:
+        """Where its files are, else the emptiest directory."""
+        for directory in self.directories:
+            if not directory.exists(topic.name, index):
+                continue
+            owner = directory.topic_id_of(topic.name, index)
+            if owner is None or owner == topic.id:
+                return directory
+            self._set_aside(directory, topic.name, index)
+        return min(self.directories, key=self._hosted_in.__getitem__)
+
+    def _recall(self, partition: Hosted) -> None:
+        """After a clean stop nothing is opened; after another one the log says itself what it has."""
+        directory, name, index = partition.directory, partition.topic, partition.index
+        if not directory.exists(name, index):
+            return
+        remembered = directory.remembered(name, index)
+        if remembered is not None:
+            partition.log_start_offset = remembered.log_start_offset
+            partition.log_end_offset = partition.assigned_end_offset = remembered.log_end_offset
+            partition.high_watermark = remembered.log_end_offset
+            return
+        try:
+            opened = partition.log
+        except (OSError, CorruptLog) as failure:
+            log.error("%s is offline: its log cannot be opened: %s", partition, failure)
+            partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+            return
+        partition.log_start_offset = opened.log_start_offset
+        partition.log_end_offset = partition.assigned_end_offset = opened.log_end_offset
+        partition.high_watermark = opened.log_end_offset
+        self._tell_loss(partition)
+
+    def _tell_loss(self, partition: Hosted) -> None:
+        promised = partition.directory.checkpointed_high_watermark(partition.topic, partition.index)
+        if partition.log_end_offset < promised:
+            self.truncated_below_high_watermark += 1
+            log.warning(
+                "%s lost %d offsets that were acknowledged: the log ended at %d before the crash, and ends at %d now",
+                partition,
+                promised - partition.log_end_offset,
+                promised,
+                partition.log_end_offset,
+            )
+
+    def _open_log(self, partition: Partition[Log]) -> Log:
+        assert isinstance(partition, Hosted)
+        opened = partition.directory.open_log(
+            partition.topic, partition.index, partition.topic_id, self._log_config(partition.config)
+        )
+        # Every incarnation appends under an epoch of its own, known before the first record of it.
+        opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
+        self.open[partition] = None
+        return opened
+
+    def _log_config(self, config: TopicConfig) -> LogConfig:
+        known = self._log_configs.get(config)
+        if known is None:
+            if len(self._log_configs) >= 1_000:
+                self._log_configs.clear()
+            known = self._log_configs[config] = LogConfig(
+                segment_bytes=config.segment_bytes,
+                segment_ms=config.segment_ms,
+                segment_jitter_ms=config.segment_jitter_ms,
+                index_interval_bytes=config.index_interval_bytes,
+                index_bytes_max=config.segment_index_bytes,
+                retention_ms=config.retention_ms,
+                retention_bytes=config.retention_bytes,
+                flush_messages=config.flush_messages,
+                flush_ms=config.flush_ms,
+            )
+        return known
+
+    def drop(self, topic_id: bytes) -> list[Hosted]:
+        """The topic is gone: its files get another name now, and are removed later, off the loop."""
+        topic = self._by_id.pop(topic_id, None)
+        if topic is None:
+            return []
+        del self._by_name[topic.name]
+        for partition in topic.partitions.values():
+            self.open.pop(partition, None)
+            self._hosted_in[partition.directory] -= 1
+            partition.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            try:
+                partition.directory.delete_log(topic.name, partition.index, self._unique())
+            except OSError as failure:
+                log.error("the files of %s stay, since renaming them failed: %s", partition, failure)
+        return list(topic.partitions.values())
+
+    def configure(self, topic: Topic) -> None:
+        hosted = self._by_id.get(topic.id)
+        if hosted is None:
+            return
+        for partition in hosted.partitions.values():
+            partition.config = topic.config
+            if partition.log_if_open is not None:
+                partition.log_if_open.config = self._log_config(topic.config)
+
+    def lead(self, topic: Topic, index: int) -> Hosted | None:
+        """The partition has a new leader epoch."""
+        partition = self.find(topic.id, index)
+        if isinstance(partition, ErrorCode):
+            return None
+        partition.leader_epoch = topic.partitions[index].leader_epoch
+        if partition.log_if_open is not None:
+            partition.log_if_open.epochs.assign(partition.leader_epoch, partition.log_end_offset)
+        return partition
+
+    # Strays.
+
+    def set_strays_aside(self) -> None:
+        """Directories that no topic claims are kept for somebody to look at, under a name that nobody opens."""
+        for directory in self.directories:
+            for name, index in directory.partitions:
+                hosted = self._by_name.get(name)
+                partition = None if hosted is None else hosted.partitions.get(index)
+                if partition is None or partition.directory is not directory:
+                    self._set_aside(directory, name, index)
+
+    def _set_aside(self, directory: LogDir, name: str, index: int) -> None:
+        try:
+            aside = directory.set_aside(name, index, self._unique())
+        except OSError as failure:
+            log.error("%s-%d belongs to no topic, and could not be renamed: %s", name, index, failure)
+        else:
+            log.warning("%s-%d belongs to no topic of this cluster; its files are kept in %s", name, index, aside)
+
+    def _unique(self) -> str:
+        return f"{self._random.bits(128):032x}"

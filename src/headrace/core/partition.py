@@ -6,7 +6,7 @@ Clients are answered from `log_end_offset` and below only.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.config import TopicConfig
 from headrace.core.epochs import EpochList
@@ -38,17 +38,20 @@ APPEND_TIME = "LogAppendTime"
 
 
 class ReplicaLog(Protocol):
-    """The part of a log that decisions need; storage has the real one."""
+    """The part of a log that decisions need; storage.log has the real one."""
 
-    epochs: EpochList
-    producers: ProducerTable
-
+    @property
+    def epochs(self) -> EpochList: ...
+    @property
+    def producers(self) -> ProducerTable: ...
     @property
     def log_start_offset(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
     def readable_bytes(self, offset: int, limit_offset: int) -> int | None: ...
-    def read(self, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool) -> Buffer: ...
+
+
+L = TypeVar("L", bound=ReplicaLog)
 
 
 class Accepted(NamedTuple):
@@ -66,7 +69,7 @@ class Appended(NamedTuple):
     append_time_ms: int
 
 
-class Partition:
+class Partition(Generic[L]):
     __slots__ = (
         "_log",
         "_open_log",
@@ -78,7 +81,7 @@ class Partition:
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
-                "subscribers",
+        "subscribers",
         "topic",
         "topic_id",
         "unwritten",
@@ -92,7 +95,7 @@ class Partition:
         index: int,
         leader_epoch: int,
         config: TopicConfig,
-        open_log: Callable[["Partition"], ReplicaLog],
+        open_log: Callable[["Partition[L]"], L],
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -107,18 +110,18 @@ class Partition:
         self.subscribers: Entry | None = None
         self.unwritten: list[Accepted] = []
         self.waiting_acks: list[Callable[[], None]] | None = None
-        self._log: ReplicaLog | None = None
+        self._log: L | None = None
         self._open_log = open_log
 
     @property
-    def log(self) -> ReplicaLog:
+    def log(self) -> L:
         """Opened on first touch: an idle partition has no open file and no index in memory."""
         if self._log is None:
             self._log = self._open_log(self)
         return self._log
 
     @property
-    def log_if_open(self) -> ReplicaLog | None:
+    def log_if_open(self) -> L | None:
         return self._log
 
     @property
@@ -161,7 +164,8 @@ class Partition:
         if header.producer_id >= 0:
             known = self.log.producers.check(header)
             if isinstance(known, Duplicate):
-                return Appended(known.base_offset, known.last_offset + 1, -1)
+                stamped = self.config.message_timestamp_type == APPEND_TIME
+                return Appended(known.base_offset, known.last_offset + 1, known.timestamp if stamped else -1)
             if known:
                 return known
         append_time_ms = -1
@@ -177,7 +181,21 @@ class Partition:
         return Appended(base_offset, end_offset, append_time_ms)
 
     def _judge(self, records: memoryview, size: int, fields: tuple[int, ...], now_ms: int) -> ErrorCode:
-        _, batch_length, _, magic, crc, attributes, last_offset_delta, base_ms, max_ms, producer_id, epoch, seq, count = fields
+        (
+            _,
+            batch_length,
+            _,
+            magic,
+            crc,
+            attributes,
+            last_offset_delta,
+            base_ms,
+            max_ms,
+            producer_id,
+            epoch,
+            seq,
+            count,
+        ) = fields
         config = self.config
         if magic != MAGIC:
             return ErrorCode.INVALID_RECORD if magic < MAGIC else ErrorCode.CORRUPT_MESSAGE

@@ -7,11 +7,12 @@ for them, and close the connection, as Kafka 4 does.
 import asyncio
 
 from headrace.broker.broker import Broker
+from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
-from headrace.core.partition import Appended, Partition
+from headrace.core.partition import Appended
 from headrace.errors import ErrorCode
-from headrace.wire.batch import Codec
+from headrace.wire.compression import Codec
 from headrace.wire.messages.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -26,7 +27,7 @@ ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
 
-Unsettled = tuple[Partition, int, PartitionProduceResponse]
+Unsettled = tuple[Hosted, int, PartitionProduceResponse]
 
 
 def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
@@ -72,14 +73,18 @@ def _produce_topic(
 def _produce_partition(
     broker: Broker,
     version: int,
-    partition: Partition,
+    partition: Hosted,
     data: PartitionProduceData,
     now_ms: int,
     answer: PartitionProduceResponse,
     unsettled: list[Unsettled],
 ) -> None:
     records = memoryview(data.records) if data.records is not None else memoryview(b"")
-    if version < ZSTD_SINCE and len(records) > ATTRIBUTES_LOW_BYTE_AT and records[ATTRIBUTES_LOW_BYTE_AT] & 7 == Codec.ZSTD:
+    if (
+        version < ZSTD_SINCE
+        and len(records) > ATTRIBUTES_LOW_BYTE_AT
+        and records[ATTRIBUTES_LOW_BYTE_AT] & 7 == Codec.ZSTD
+    ):
         answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
         return
     outcome = broker.admit(partition, records, now_ms)
@@ -121,7 +126,7 @@ def _reply(request: Request[ProduceRequest], response: ProduceResponse) -> None:
 
 
 class _Answer:
-    """Waits until every partition covers its batch. With one replica, the log end and the high watermark move together."""
+    """Waits until every partition covers its batch: by its log end for acks=1, by its high watermark for acks=all."""
 
     __slots__ = ("_broker", "_request", "_response", "_timer", "_unsettled")
 

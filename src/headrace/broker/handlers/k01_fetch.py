@@ -9,13 +9,13 @@ Not yet: followers (nobody is registered to be one), preferred read replicas, no
 import logging
 
 from headrace.broker.broker import Broker
+from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
 from headrace.core.fetch_answer import Answer, Fetch, error_data, handed_over
 from headrace.core.fetch_entries import Replica, TopicKey
 from headrace.core.fetch_session import Fetcher
 from headrace.core.fetch_sessions import Refusal
-from headrace.core.partition import Partition
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.net.connection import Connection
@@ -108,7 +108,7 @@ class _Pending:
     def __init__(self, broker: Broker, request: Request[FetchRequest]) -> None:
         self._broker = broker
         self._request = request
-        self._failures: list[tuple[Partition, OSError | CorruptLog]] = []
+        self._failures: list[tuple[Hosted, OSError | CorruptLog]] = []
 
     @property
     def connection(self) -> Connection:
@@ -139,7 +139,7 @@ class _Pending:
     def _read(
         self, replica: Replica, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool
     ) -> Buffer | ErrorCode:
-        assert isinstance(replica, Partition)
+        assert isinstance(replica, Hosted)
         try:
             records = replica.log.read(offset, bytes_max, limit_offset, at_least_one)
         except (OSError, CorruptLog) as failure:

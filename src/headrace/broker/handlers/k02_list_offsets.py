@@ -1,4 +1,4 @@
-"""ListOffsets, versions 1-11: latest (-1), earliest (-2), max timestamp (-3, v7), and the first record at or after a time.
+"""ListOffsets, versions 1-11: latest (-1), earliest (-2), max timestamp (-3, v7), first record at or after a time.
 
 Earliest local (-4, v8) is the earliest where nothing is tiered, and there is no latest tiered (-5, v9) or pending
 upload (-6, v11) then: offset -1. Not yet: the guard after a leader change, and tiered lookups.
@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from headrace.broker.broker import Broker
+from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
-from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
 from headrace.wire.messages.offsets import (
     ListOffsetsPartition,
@@ -58,7 +58,7 @@ class _Lookup:
         self._of_consumer = request.body.replica_id == CONSUMER
         self._committed = request.body.isolation_level == READ_COMMITTED
         self._asked = Counter((t.name, p.partition_index) for t in request.body.topics for p in t.partitions)
-        self._sentinels: dict[int, Callable[[Partition], Found]] = {
+        self._sentinels: dict[int, Callable[[Hosted], Found]] = {
             LATEST: self._latest,
             EARLIEST: self._earliest,
             MAX_TIMESTAMP: self._max_timestamp,
@@ -101,29 +101,29 @@ class _Lookup:
             leader_epoch=leader_epoch,
         )
 
-    def _find(self, partition: Partition, timestamp: int) -> Found:
+    def _find(self, partition: Hosted, timestamp: int) -> Found:
         if timestamp < 0:
             return self._sentinels[timestamp](partition)
         if partition.log_start_offset == partition.log_end_offset:
             return NOTHING
         return partition.log.find_time(timestamp, self._limit(partition)) or NOTHING
 
-    def _limit(self, partition: Partition) -> int:
+    def _limit(self, partition: Hosted) -> int:
         """The first offset that this caller may not see."""
         if not self._of_consumer:
             return partition.log_end_offset
         return partition.last_stable_offset if self._committed else partition.high_watermark
 
-    def _latest(self, partition: Partition) -> Found:
+    def _latest(self, partition: Hosted) -> Found:
         return -1, self._limit(partition), partition.leader_epoch
 
-    def _earliest(self, partition: Partition) -> Found:
+    def _earliest(self, partition: Hosted) -> Found:
         offset = partition.log_start_offset
         if offset == partition.log_end_offset:
             return -1, offset, partition.leader_epoch
         return -1, offset, partition.log.epochs.epoch_at(offset)
 
-    def _max_timestamp(self, partition: Partition) -> Found:
+    def _max_timestamp(self, partition: Hosted) -> Found:
         if partition.log_start_offset == partition.log_end_offset:
             return NOTHING
         return partition.log.max_timestamp(self._limit(partition)) or NOTHING

@@ -79,9 +79,7 @@ async def _create_missing(broker: Broker, request: Request[MetadataRequest]) -> 
             await broker.controller.auto_create(name)
 
 
-def _answer(
-    broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic
-) -> MetadataResponseTopic:
+def _answer(broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:
     by_id = asked.name is None or (request.version >= 10 and asked.topic_id != ZERO_UUID)
     image = broker.image
     found = image.topics_by_id.get(asked.topic_id) if by_id else image.topics.get(asked.name or "")

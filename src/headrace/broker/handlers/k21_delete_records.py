@@ -1,9 +1,9 @@
 """DeleteRecords, versions 0-2: moves the log start; -1 stands for the high watermark."""
 
 from headrace.broker.broker import Broker
+from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
-from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
 from headrace.wire.messages.offsets import (
     DeleteRecordsPartitionResult,
@@ -38,7 +38,7 @@ def handle(broker: Broker, request: Request[DeleteRecordsRequest]) -> None:
     request.reply(DeleteRecordsResponse(topics=topics))
 
 
-def _delete(broker: Broker, partition: Partition, offset: int) -> tuple[ErrorCode, int]:
+def _delete(broker: Broker, partition: Hosted, offset: int) -> tuple[ErrorCode, int]:
     error = partition.gate(-1)
     if error:
         return error, -1

@@ -22,8 +22,12 @@ def handle(broker: Broker, request: Request[OffsetForLeaderEpochRequest]) -> Non
     request.reply(OffsetForLeaderEpochResponse(topics=topics))
 
 
-def _look_up(broker: Broker, topic: str, asked: OffsetForLeaderPartition, allowed: bool) -> OffsetForLeaderEpochEndOffset:
-    result = OffsetForLeaderEpochEndOffset(error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1)
+def _look_up(
+    broker: Broker, topic: str, asked: OffsetForLeaderPartition, allowed: bool
+) -> OffsetForLeaderEpochEndOffset:
+    result = OffsetForLeaderEpochEndOffset(
+        error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
+    )
     partition = broker.partitions.find_by_name(topic, asked.partition)
     if not allowed:
         result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED

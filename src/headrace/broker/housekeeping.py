@@ -1,0 +1,114 @@
+"""What a broker does on its own: retention, rolling by age, flushing by age, checkpoints, forgetting silent producers.
+
+Each chore looks at a slice of the logs per loop turn, so that requests never wait for a sweep.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+
+from headrace.broker.broker import Broker
+from headrace.broker.disk import FILES_LANE
+from headrace.broker.partitions import Hosted
+from headrace.errors import CorruptLog
+
+log = logging.getLogger(__name__)
+
+SLICE_PARTITIONS = 50
+"""Partitions that one turn looks after."""
+
+PRODUCER_IDS_MAX = 1_000_000
+"""Idempotent producers that one broker remembers, over all partitions; the longest idle are forgotten first."""
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        config = self._broker.config
+        self._every(config.log_retention_check_interval_ms, self.enforce_retention)
+        self._every(config.log_flush_scheduler_interval_ms, self.flush_by_age)
+        self._every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(config.producer_id_expiration_check_interval_ms, self.expire_producers)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _every(self, interval_ms: int, chore: Callable[[], Awaitable[None]]) -> None:
+        async def repeat() -> None:
+            while True:
+                await asyncio.sleep(interval_ms / 1000)
+                await chore()
+
+        self._tasks.append(self._broker.loop.create_task(repeat()))
+
+    async def enforce_retention(self) -> None:
+        """Also for logs that nobody opened since the start: they have to shrink too."""
+
+        def expire(partition: Hosted) -> None:
+            now_ms = self._broker.clock.wall_ms()
+            partition.log.roll_if_old(now_ms)
+            if partition.log.enforce_retention(now_ms, partition.high_watermark):
+                self._broker.log_start_moved(partition, partition.log.log_start_offset)
+
+        partitions = self._broker.partitions
+        await self._sweep([p for p in partitions if p.log_end_offset > 0], "retention", expire)
+        for directory in partitions.directories:
+            await self._broker.offload.run(FILES_LANE, directory.empty_trash)
+
+    async def flush_by_age(self) -> None:
+        now_ms = self._broker.clock.wall_ms()
+
+        def flush(partition: Hosted) -> None:
+            if partition.log.needs_flush(now_ms):
+                self._broker.appends.flush(partition)
+
+        await self._sweep(list(self._broker.partitions.open), "flush", flush)
+
+    async def checkpoint(self) -> None:
+        """Recovery points, log starts and high watermarks: where a start after a crash begins to look."""
+        for directory in self._broker.partitions.directories:
+            if directory.path in self._broker.faults.offline_directories:
+                continue
+            try:
+                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job())
+            except OSError as error:
+                self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
+
+    async def expire_producers(self) -> None:
+        broker = self._broker
+        now_ms = broker.clock.wall_ms()
+
+        def expire(partition: Hosted) -> None:
+            partition.log.producers.expire(now_ms, broker.config.producer_id_expiration_ms)
+
+        await self._sweep(list(broker.partitions.open), "producer expiry", expire)
+        _forget_excess(broker.partitions.open)
+
+    async def _sweep(self, partitions: list[Hosted], chore: str, look_after: Callable[[Hosted], None]) -> None:
+        for at in range(0, len(partitions), SLICE_PARTITIONS):
+            for partition in partitions[at : at + SLICE_PARTITIONS]:
+                if partition.error:
+                    continue
+                try:
+                    look_after(partition)
+                except (OSError, CorruptLog) as failure:
+                    self._broker.faults.failed(partition, chore, failure)
+            await asyncio.sleep(0)
+
+
+def _forget_excess(partitions: Iterable[Hosted]) -> None:
+    tables = [partition.log.producers for partition in partitions]
+    excess = sum(map(len, tables)) - PRODUCER_IDS_MAX
+    if excess <= 0:
+        return
+    idle = sorted(
+        ((alive_ms, producer_id, at) for at, table in enumerate(tables) for alive_ms, producer_id in table.idle())
+    )
+    for _, producer_id, at in idle[:excess]:
+        tables[at].forget(producer_id)

@@ -1,0 +1,263 @@
+"""The composition root: from a configuration to a running node. Nothing else makes parts and hands them to others."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+from headrace.broker.appends import Appends
+from headrace.broker.broker import Broker
+from headrace.broker.disk import DiskFaults
+from headrace.broker.dispatch import Dispatcher
+from headrace.broker.handlers import HANDLERS
+from headrace.broker.housekeeping import Housekeeping
+from headrace.broker.metrics import Metrics
+from headrace.broker.monitoring import Monitoring
+from headrace.broker.parking import FetchEvents
+from headrace.broker.partitions import Partitions
+from headrace.config import BrokerConfig
+from headrace.controller.controller import Controller
+from headrace.core.acl import Allowed, allowed
+from headrace.core.cluster import ClusterImage
+from headrace.metadata.sqlite import SqliteStore
+from headrace.metadata.store import MetadataStoreError
+from headrace.net.connection import Connection
+from headrace.net.http import HttpServer
+from headrace.net.hub import Hub
+from headrace.net.limits import Limits
+from headrace.net.listener import Listener
+from headrace.net.transport import Address, LoopNetwork, Network
+from headrace.runtime import Clock, Offload, Random
+from headrace.settings import InvalidSetting
+from headrace.storage.checkpoints import CorruptCheckpoint
+from headrace.storage.errors import InUse, WrongFormat
+from headrace.storage.files import Files
+from headrace.storage.log_dir import LogDir
+from headrace.storage.os_files import OsFiles
+from headrace.storage.properties import MetaProperties
+from headrace.system import SystemClock, SystemRandom, ThreadOffload
+from headrace.wire.apis import APIS
+from headrace.wire.compiler import precompile
+
+log = logging.getLogger(__name__)
+
+OPEN_FILES_MAX = 2_000
+"""Data files held open at one time; the rest is opened again when it is used."""
+
+DRAIN_S_MAX = 30.0
+"""How long a stopping node waits for requests that are under way."""
+
+SQLITE = "sqlite:"
+HOT_APIS = (0, 1, 3, 18)
+"""Compiled before the first client comes; the others on first use."""
+
+
+class NotStarted(Exception):
+    """The node cannot run. One sentence with what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeConfig:
+    node_id: int
+    listen: str
+    """HOST:PORT, where port 0 takes a free one."""
+    data: str
+    """One directory, or several with commas between them."""
+    metadata: str
+    """sqlite:FILE"""
+    metrics: str = "127.0.0.1:0"
+    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(slots=True, kw_only=True)
+class Ports:
+    """What a node is handed from outside. The simulator has its own."""
+
+    clock: Clock = field(default_factory=SystemClock)
+    random: Random = field(default_factory=SystemRandom)
+    offload: Offload = field(default_factory=ThreadOffload)
+    files: Files = field(default_factory=lambda: OsFiles(OPEN_FILES_MAX))
+    network: Network = field(default_factory=LoopNetwork)
+    is_allowed: Allowed = allowed
+
+
+class Node:
+    def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
+        self.config = config
+        self.address = ""
+        self.metrics_address = ""
+        self._ports = Ports() if ports is None else ports
+        self._stops: list[Callable[[], object]] = []
+        self._serving = False
+
+    async def start(self) -> None:
+        """Raises NotStarted; then nothing stays behind."""
+        try:
+            await self._start()
+        except (
+            InvalidSetting,
+            MetadataStoreError,
+            InUse,
+            WrongFormat,
+            CorruptCheckpoint,
+            NotStarted,
+            OSError,
+        ) as error:
+            await self.stop()
+            raise NotStarted(_sentence(self.config, error)) from error
+
+    async def _start(self) -> None:
+        ports, loop = self._ports, asyncio.get_running_loop()
+        precompile(*(m for key in HOT_APIS for m in (APIS[key].request, APIS[key].response)))
+        image = ClusterImage(self.config.node_id, self.config.settings)
+        directories = self._open_directories(image.broker_config)
+        store = await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload)
+        self._stops.append(store.close)
+        controller = Controller(store, image, ports.clock, ports.random)
+        await controller.start()
+        self._stops.append(controller.stop)
+        self._claim_directories(directories, image.cluster_id)
+        partitions = Partitions(directories, ports.random)
+        broker = self._assemble(loop, image, controller, partitions)
+        dispatcher = Dispatcher(broker, HANDLERS)
+        hub = Hub(loop, _limits(broker.config), broker.config.queued_max_request_bytes)
+        listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
+        host, port = _split(self.config.listen)
+        bound = await listener.start(ports.network, host, port)
+        self._stops.append(lambda: self._drain(broker, dispatcher, listener))
+        self.address = str(Address(host, bound.port))
+        await self._serve_pages(Monitoring(broker, listener))
+        await controller.register(host, bound.port, broker.config.broker_rack)
+        await controller.take_leadership(self.config.node_id)
+        for topic in image.topics.values():
+            partitions.host(topic, range(len(topic.partitions)))
+        partitions.set_strays_aside()
+        controller.listen(broker.apply)
+        housekeeping = Housekeeping(broker)
+        housekeeping.start()
+        self._stops.append(housekeeping.stop)
+        self._serving = True
+
+    def _assemble(
+        self, loop: asyncio.AbstractEventLoop, image: ClusterImage, controller: Controller, partitions: Partitions
+    ) -> Broker:
+        ports = self._ports
+        fetch_events = FetchEvents(loop, ports.random, partitions, ports.is_allowed, image.broker_config)
+        faults = DiskFaults(ports.offload, partitions, fetch_events)
+        return Broker(
+            node_id=self.config.node_id,
+            loop=loop,
+            clock=ports.clock,
+            random=ports.random,
+            offload=ports.offload,
+            image=image,
+            controller=controller,
+            partitions=partitions,
+            appends=Appends(loop, ports.clock, ports.offload, faults, fetch_events),
+            faults=faults,
+            fetch_events=fetch_events,
+            metrics=Metrics(),
+            is_allowed=ports.is_allowed,
+        )
+
+    def _gate(self, dispatcher: Dispatcher) -> Callable[[Connection, bytearray], None]:
+        """The port is open before the partitions are: whoever is that early comes again."""
+
+        def on_frame(connection: Connection, frame: bytearray) -> None:
+            if self._serving:
+                dispatcher.on_frame(connection, frame)
+            else:
+                connection.close()
+
+        return on_frame
+
+    # Directories.
+
+    def _open_directories(self, config: BrokerConfig) -> list[LogDir]:
+        directories: list[LogDir] = []
+        self._stops.append(lambda: self._close_directories(directories))
+        for path in filter(None, self.config.data.split(",")):
+            directories.append(LogDir(self._ports.files, path))
+        if not directories:
+            raise NotStarted("--data names no directory")
+        del config
+        return directories
+
+    def _claim_directories(self, directories: list[LogDir], cluster_id: str) -> None:
+        for directory in directories:
+            meta = directory.read_meta()
+            if meta is None:
+                directory_id = self._ports.random.bits(128).to_bytes(16, "big")
+                directory.write_meta(MetaProperties(cluster_id, self.config.node_id, directory_id))
+            elif meta.cluster_id != cluster_id:
+                raise NotStarted(
+                    f"{directory.path} belongs to cluster {meta.cluster_id}, but the metadata store to {cluster_id}; "
+                    "give the directory that belongs to this store, or an empty one"
+                )
+            elif meta.node_id != self.config.node_id:
+                raise NotStarted(
+                    f"{directory.path} belongs to node {meta.node_id}, not to node {self.config.node_id}; "
+                    "give each node a directory of its own"
+                )
+
+    def _close_directories(self, directories: list[LogDir]) -> None:
+        for directory in directories:
+            for partition, failure in directory.close():
+                log.error("%s was not closed cleanly, and is checked at the next start: %s", partition, failure)
+
+    # Pages and the end.
+
+    async def _serve_pages(self, monitoring: Monitoring) -> None:
+        host, port = _split(self.config.metrics)
+        server = HttpServer(asyncio.get_running_loop(), monitoring.page)
+        bound = await server.start(self._ports.network, host, port)
+        self._stops.append(server.close)
+        self.metrics_address = str(Address(host, bound.port))
+
+    async def _drain(self, broker: Broker, dispatcher: Dispatcher, listener: Listener) -> None:
+        listener.close()
+        broker.fetch_events.answer_all()
+        await dispatcher.drain()
+        await listener.drain(DRAIN_S_MAX)
+        await broker.appends.drain()
+
+    async def stop(self) -> None:
+        """Finishes requests, flushes, marks the directories clean. In the reverse order of the start."""
+        while self._stops:
+            finished = self._stops.pop()()
+            if asyncio.iscoroutine(finished):
+                await finished
+        close = getattr(self._ports.offload, "close", None)
+        if close is not None:
+            close()
+        self._serving = False
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        raise NotStarted(f"{address!r} is no HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _sqlite_file(metadata: str) -> Path:
+    if not metadata.startswith(SQLITE) or metadata == SQLITE:
+        raise NotStarted(f"--metadata takes sqlite:FILE, not {metadata!r}")
+    return Path(metadata.removeprefix(SQLITE))
+
+
+def _limits(config: BrokerConfig) -> Limits:
+    return Limits(
+        frame_bytes_max=config.socket_request_max_bytes,
+        idle_ms_max=config.connections_max_idle_ms,
+        connections_max=config.max_connections,
+        connections_per_ip_max=config.max_connections_per_ip,
+    )
+
+
+def _sentence(config: NodeConfig, error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"Node {config.node_id} cannot start on {config.listen} with {config.data}: {error}"
+    return str(error)
