@@ -181,16 +181,16 @@ def test_of_two_equal_tags_the_last_counts_whatever_their_order() -> None:
 @pytest.mark.parametrize(
     ("version", "wire", "sentence"),
     [
-        (3, b"\xff\xfe" + bytes(10), "transactional_id has a length below null"),
-        (3, b"\xff\xff" + bytes(6) + b"\xff\xff\xff\xff", "topic_data has a length below zero"),
-        (3, b"\xff\xff" + bytes(6) + b"\x80\0\0\0", "topic_data has a length below zero"),
+        (3, b"\xff\xfe" + bytes(10), "transactional_id has a negative length"),
+        (3, b"\xff\xff" + bytes(6) + b"\xff\xff\xff\xff", "topic_data must not be null"),
+        (3, b"\xff\xff" + bytes(6) + b"\x80\0\0\0", "topic_data must not be null"),
         (
             3,
             b"\xff\xff" + bytes(6) + b"\0\0\0\1\0\1t\0\0\0\1\0\0\0\0\xff\xff\xff\xfe",
-            "records has a length below null",
+            "records has a negative length",
         ),
-        (3, b"\xff\xff" + bytes(6) + b"\0\0\0\1\xff\xff\0\0\0\0", "name has a length below zero"),
-        (9, b"\0" + bytes(6) + b"\0\0", "topic_data has a length below zero"),
+        (3, b"\xff\xff" + bytes(6) + b"\0\0\0\1\xff\xff\0\0\0\0", "name must not be null"),
+        (9, b"\0" + bytes(6) + b"\0\0", "topic_data must not be null"),
         (9, b"\x80\x80\x80\x80\x80\x00" + bytes(8), "a varint is too long"),
         (9, b"\x80\x80\x80\x80\x08" + bytes(8), "a varint is too long"),
         (9, b"\2\xff" + bytes(8), "malformed"),

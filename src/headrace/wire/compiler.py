@@ -28,11 +28,10 @@ def decode(cls: type[M], version: int, buf: Buffer, pos: int = 0) -> M:
 def encode_parts(msg: Message, version: int) -> list[Buffer]:
     """The message as few buffers to be sent one after another. Records of some size are the caller's buffer
     itself, so whoever sends must be done before they change."""
-    cls = type(msg)
     try:
-        return (cls.encoders.get(version) or _encoder(cls, version))(msg)
+        return (msg.encoders.get(version) or _encoder(type(msg), version))(msg)
     except struct.error as error:
-        raise ProtocolError(f"{cls.__name__} v{version} cannot carry its values: {error}") from error
+        raise ProtocolError(f"{type(msg).__name__} v{version} cannot carry its values: {error}") from error
 
 
 def encode(msg: Message, version: int) -> bytes:

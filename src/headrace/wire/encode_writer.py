@@ -6,8 +6,8 @@ Small pieces are collected and joined; records go into the part list as the call
 import struct
 from typing import Any, Final
 
-from headrace.wire.primitives import UVARINTS, Repeated
-from headrace.wire.source import Source, classic_length, fixed_run
+from headrace.wire.primitives import UVARINTS, repeated
+from headrace.wire.source import Layout, Source, classic_length, is_struct_array
 from headrace.wire.struct import Message, Struct
 from headrace.wire.types import FRESH_LIST, Array, Field, Fixed, Payload, Text
 
@@ -29,28 +29,69 @@ class EncodeWriter(Source):
         return "\n".join(self.lines)
 
     def _struct(self, indent: int, var: str, cls: type[Struct]) -> None:
-        body, tags, _ = self.layout(cls)
-        at, closed = 0, False
-        while at < len(body):
-            run = fixed_run(body, at)
-            if run:
-                at += len(run)
-                closed = self.flexible and at == len(body) and not tags
-                self._fixed_run(indent, var, run, closed)
-            else:
-                spec = body[at]
-                self._value(indent, f"{var}.{spec.name}", spec.type, spec.nullable(self.version))
-                at += 1
-        if tags:
-            self._tags(indent, var, tags)
-        elif self.flexible and not closed:
-            self.emit(indent, "put(b'\\0')")
+        """Fields that mostly say nothing are asked once, together: if none does, all that is constant in width,
+        their lengths included, is one call of pack."""
+        layout = self.layout(cls)
+        rare = [spec for spec in layout.body if self._is_rare(spec)] + layout.tags
+        holds_structs = any(is_struct_array(spec.type) and spec not in rare for spec in layout.body)
+        if not rare or holds_structs:
+            self._fields(indent, var, layout, quiet=False)
+            return
+        self.emit(indent, f"if {' and '.join(self._says_nothing(var, spec) for spec in rare)}:")
+        self._fields(indent + 1, var, layout, quiet=True)
+        self.emit(indent, "else:")
+        self._fields(indent + 1, var, layout, quiet=False)
 
-    def _fixed_run(self, indent: int, var: str, run: list[Field], closes: bool) -> None:
-        # "x" packs a zero byte: no tags follow.
-        codec = struct.Struct(">" + "".join(spec.type.format for spec in run) + "x" * closes)
-        values = ", ".join(f"{var}.{spec.name}" for spec in run)
+    def _is_rare(self, spec: Field) -> bool:
+        if spec.default is FRESH_LIST:
+            return True
+        return spec.default is None and spec.nullable(self.version) and not isinstance(spec.type, Payload)
+
+    def _fields(self, indent: int, var: str, layout: Layout, *, quiet: bool) -> None:
+        """`quiet` promises that every rare field and every tag says nothing."""
+        run: list[tuple[str, str]] = []
+        for spec in layout.body:
+            if isinstance(spec.type, Fixed):
+                run.append((spec.type.format, f"{var}.{spec.name}"))
+            elif quiet and self._is_rare(spec):
+                run.append(self._nothing(spec))
+            else:
+                self._run(indent, run)
+                run = []
+                self._value(indent, f"{var}.{spec.name}", spec.type, spec.nullable(self.version))
+        if self.flexible and (quiet or not layout.tags):
+            run.append(("B", "0"))
+        self._run(indent, run)
+        if layout.tags and not quiet:
+            self._tags(indent, var, layout.tags)
+
+    def _nothing(self, spec: Field) -> tuple[str, str]:
+        """The length of an empty array, or of null, as one more value to pack."""
+        is_empty = spec.default is FRESH_LIST
+        if isinstance(spec.type, type):
+            return "b", "-1"
+        if self.flexible:
+            return "B", "1" if is_empty else "0"
+        return classic_length(spec.type).format[1:], "0" if is_empty else "-1"
+
+    def _run(self, indent: int, run: list[tuple[str, str]]) -> None:
+        """Packs (format, value) pairs; values that are numbers here need no packing later."""
+        if not run:
+            return
+        if all(value.lstrip("-").isdigit() for _, value in run):
+            constant = struct.pack(">" + "".join(form for form, _ in run), *(int(value) for _, value in run))
+            self.emit(indent, f"put({constant!r})")
+            return
+        # "x" packs the zero byte that says "no tags" or "null", without an argument.
+        codec = struct.Struct(">" + "".join("x" if pair == ("B", "0") else pair[0] for pair in run))
+        values = ", ".join(pair[1] for pair in run if pair != ("B", "0"))
         self.emit(indent, f"put({self.constant('pack', codec.pack)}({values}))")
+
+    def _says_nothing(self, var: str, spec: Field) -> str:
+        # A list that may be null is null or empty by default, and the two are written differently.
+        if spec.default is FRESH_LIST and spec.nullable(self.version):
+            return f"{var}.{spec.name} == []"
+        return self._is_default(var, spec)
 
     def _is_default(self, var: str, spec: Field) -> str:
         if spec.default is FRESH_LIST:
@@ -77,6 +118,9 @@ class EncodeWriter(Source):
             pack = self.constant("pack", struct.Struct(">" + wire_type.format).pack)
             self.emit(indent, f"put({pack}({expression}))")
             return
+        if isinstance(wire_type, Text) and not nullable:
+            self._bytes(indent, f"{expression}.encode()", wire_type)
+            return
         value = self.name("v")
         self.emit(indent, f"{value} = {expression}")
         if nullable:
@@ -90,7 +134,7 @@ class EncodeWriter(Source):
         elif isinstance(wire_type, Array):
             self._array(indent, value, wire_type)
         else:
-            self._bytes(indent, value, wire_type)
+            self._bytes(indent, f"{value}.encode()" if isinstance(wire_type, Text) else value, wire_type)
 
     def _null(self, wire_type: Any) -> str:
         if isinstance(wire_type, type):
@@ -102,11 +146,9 @@ class EncodeWriter(Source):
             return f"uvarints[{count} + 1]"
         return f"{self.constant('pack', classic_length(wire_type).pack)}({count})"
 
-    def _bytes(self, indent: int, value: str, wire_type: Any) -> None:
-        if isinstance(wire_type, Text):
-            self.emit(indent, f"{value} = {value}.encode()")
-        size = self.name("n")
-        self.emit(indent, f"{size} = len({value}); put({self._length(size, wire_type)})")
+    def _bytes(self, indent: int, expression: str, wire_type: Any) -> None:
+        value, size = self.name("v"), self.name("n")
+        self.emit(indent, f"{value} = {expression}; {size} = len({value}); put({self._length(size, wire_type)})")
         if not isinstance(wire_type, Payload):
             self.emit(indent, f"put({value})")
             return
@@ -115,12 +157,10 @@ class EncodeWriter(Source):
 
     def _array(self, indent: int, value: str, wire_type: Array) -> None:
         item = wire_type.item
-        count = self.name("n")
-        self.emit(indent, f"{count} = len({value})")
         if isinstance(item, Fixed) and item.format != "16s":
-            self._numbers(indent, value, item, count)
+            self._numbers(indent, value, item)
             return
-        self.emit(indent, f"put({self._length(count, wire_type)})")
+        self.emit(indent, f"put({self._length(f'len({value})', wire_type)})")
         if isinstance(item, Fixed):
             self.emit(indent, f"put(join({value}))")
             return
@@ -131,12 +171,14 @@ class EncodeWriter(Source):
         else:
             self._value(indent + 1, one, item, False)
 
-    def _numbers(self, indent: int, value: str, item: Fixed, count: str) -> None:
+    def _numbers(self, indent: int, value: str, item: Fixed) -> None:
+        count = self.name("n")
+        self.emit(indent, f"{count} = len({value})")
         if not self.flexible:
-            repeated = self.constant("ints", Repeated("i", item.format))
-            self.emit(indent, f"put({repeated}[{count}].pack({count}, *{value}))")
+            together = self.constant("ints", repeated("i", item.format))
+            self.emit(indent, f"put({together}[{count}].pack({count}, *{value}))")
             return
-        short = self.constant("ints", Repeated("B", item.format))
+        short = self.constant("ints", repeated("B", item.format))
         self.emit(indent, f"if {count} < 127: put({short}[{count}].pack({count} + 1, *{value}))")
-        long = self.constant("ints", Repeated("", item.format))
+        long = self.constant("ints", repeated("", item.format))
         self.emit(indent, f"else: put(uvarints[{count} + 1]); put({long}[{count}].pack(*{value}))")

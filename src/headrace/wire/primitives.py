@@ -1,25 +1,30 @@
 """Varints and integer arrays, as the generated codecs call them."""
 
+import functools
 import struct
 from typing import Any, Final
 
 from headrace.wire.struct import ProtocolError
 
-VARINT_MAX: Final = 0x7FFFFFFF
-
 
 def uvarint_tail(buf: Any, pos: int, first: int) -> tuple[int, int]:
     """The value of an unsigned varint whose first byte, already read, asks for more, and where it ends."""
-    value = first & 0x7F
-    for shift in (7, 14, 21, 28):
-        byte = buf[pos]
-        pos += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            if value > VARINT_MAX:
-                break
-            return value, pos
-    raise ProtocolError("a varint is too long")
+    byte = buf[pos]
+    value = first & 0x7F | (byte & 0x7F) << 7
+    if byte < 0x80:
+        return value, pos + 1
+    byte = buf[pos + 1]
+    value |= (byte & 0x7F) << 14
+    if byte < 0x80:
+        return value, pos + 2
+    byte = buf[pos + 2]
+    value |= (byte & 0x7F) << 21
+    if byte < 0x80:
+        return value, pos + 3
+    byte = buf[pos + 3]
+    if byte > 7:
+        raise ProtocolError("a varint is too long")
+    return value | byte << 28, pos + 4
 
 
 def uvarint(value: int) -> bytes:
@@ -41,7 +46,7 @@ class _Uvarints(dict[int, bytes]):
 UVARINTS: Final = _Uvarints((value, uvarint(value)) for value in range(2048))
 
 
-class Repeated(dict[int, struct.Struct]):
+class _Repeated(dict[int, struct.Struct]):
     """How many items -> how to pack them behind `head`. Short arrays are looked up, long ones not kept."""
 
     def __init__(self, head: str, item: str) -> None:
@@ -54,6 +59,11 @@ class Repeated(dict[int, struct.Struct]):
 
     def _of(self, count: int) -> struct.Struct:
         return struct.Struct(f">{self.head}{count}{self.item}")
+
+
+@functools.cache
+def repeated(head: str, item: str) -> _Repeated:
+    return _Repeated(head, item)
 
 
 def skip_tags(buf: Any, pos: int, count: int) -> int:
