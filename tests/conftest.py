@@ -1,27 +1,55 @@
 """How hard property tests search.
 
 `make test` runs the "default" profile: the same examples every time, so that a failure is this change's. `make hunt`
-runs "hunt": new random examples in every run, many of them, and the tests of tests/hunt besides. What a hunt finds
-becomes an @example or a test of its own.
-
-A property test that needs fewer examples than the profile has, because each is dear, says
-`@settings(max_examples=settings().max_examples // 10)`, so that a hunt still searches harder.
+runs "hunt": new random examples in every run, HUNT_FACTOR times as many, and the tests of tests/hunt besides. What a
+hunt finds becomes an @example or a test of its own.
 """
 
 import os
+import re
+from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile(
-    "hunt",
-    deadline=None,
-    max_examples=int(os.environ.get("HUNT_EXAMPLES", "5000")),
-    stateful_step_count=200,
-    print_blob=True,
-    suppress_health_check=[HealthCheck.too_slow],
-)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
+HUNT_FACTOR = int(os.environ.get("HUNT_FACTOR", "50"))
+
+settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("hunt", deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 settings.load_profile(PROFILE)
 
 collect_ignore = [] if PROFILE == "hunt" else ["hunt"]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """In a hunt, also a test that says its own number of examples runs HUNT_FACTOR times as many."""
+    if PROFILE != "hunt":
+        return
+    done = set()  # the cases of one parametrized test share it
+    for item in items:
+        machine: Any = getattr(item, "cls", None)
+        test: Any = getattr(item, "obj", None)
+        test = getattr(test, "__func__", test)
+        if hasattr(machine, "settings") and machine not in done:
+            done.add(machine)
+            machine.settings = _harder(machine.settings)
+        elif hasattr(test, "hypothesis") and test not in done:
+            done.add(test)
+            chosen = getattr(test, "_hypothesis_internal_use_settings", None) or settings()
+            test._hypothesis_internal_use_settings = _harder(chosen)
+
+
+def _harder(chosen: settings) -> settings:
+    return settings(chosen, max_examples=chosen.max_examples * HUNT_FACTOR)
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """The figures of a hunt, in one line."""
+    if PROFILE != "hunt":
+        return
+    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    told = [str(vars(report).get("_hypothesis_stats", "")) for report in reports]
+    examples = sum(int(number) for text in told for number in re.findall(r"(\d+) (?:passing|failing)", text))
+    failed = len(terminalreporter.stats.get("failed", []))
+    terminalreporter.write_line(f"hunt: {sum(map(bool, told))} properties, {examples} examples, {failed} failures")
