@@ -48,7 +48,7 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     """The figures of a hunt, in one line."""
     if PROFILE != "hunt":
         return
-    reports = [report for outcome in ("passed", "failed") for report in terminalreporter.stats.get(outcome, [])]
+    reports = [report for reports in terminalreporter.stats.values() for report in reports]
     told = [str(vars(report).get("_hypothesis_stats", "")) for report in reports]
     examples = sum(int(number) for text in told for number in re.findall(r"(\d+) (?:passing|failing)", text))
     failed = len(terminalreporter.stats.get("failed", []))
