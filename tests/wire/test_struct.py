@@ -7,7 +7,7 @@ import pytest
 from headrace.wire.compiler import decode, encode, precompile
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseBroker
 from headrace.wire.messages.produce import PartitionProduceResponse, TopicProduceResponse
-from headrace.wire.struct import Message, Struct
+from headrace.wire.struct import Message, Struct, maker
 from headrace.wire.types import Bytes, Float64, Int32, String, UInt16, Uuid, field, tagged
 
 
@@ -38,6 +38,16 @@ def test_a_message_is_made_from_keywords_and_has_no_other_fields() -> None:
         broker.colour = "blue"  # type: ignore[attr-defined]  # slots refuse it
     with pytest.raises(TypeError):
         hash(broker)
+
+
+def test_a_maker_makes_what_its_class_makes() -> None:
+    make = maker(PartitionProduceResponse)
+    assert make(index=3, error_code=7) == PartitionProduceResponse(index=3, error_code=7)
+    assert type(make(index=3)) is PartitionProduceResponse
+    assert make(index=3).record_errors is not make(index=3).record_errors
+    for keywords in ({}, {"index": 1, "colour": "blue"}):
+        with pytest.raises(TypeError):
+            make(**keywords)  # type: ignore[arg-type]  # what is tested is that it cannot be
 
 
 def test_lists_are_not_shared_between_messages() -> None:

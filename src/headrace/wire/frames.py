@@ -11,15 +11,17 @@ from headrace.wire.struct import Message, ProtocolError
 
 M = TypeVar("M", bound=Message)
 
-_API_VERSIONS = 18
-_HEADER = struct.Struct(">hhi")
 _CORRELATION = struct.Struct(">i")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _CLIENT_ID_BYTES_MAX = 0x7FFF
+_HEADER = struct.Struct(">hhi")
 _REQUEST = struct.Struct(">ihhi")
 _RESPONSE = struct.Struct(">ii")
 _RESPONSE_FLEXIBLE = struct.Struct(">iix")
-_FLEXIBLE_SINCE = {key: (api.versions, api.request.flexible) for key, api in APIS.items()}
+# Every request that is spoken -> whether tags follow the client id.
+_FLEXIBLE = {
+    (key, version): version >= api.request.flexible_header for key, api in APIS.items() for version in api.versions
+}
 
 
 class RequestHeader(NamedTuple):
@@ -36,24 +38,26 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
     """Reads as far as can be trusted: of an unknown request only the first eight bytes mean something."""
     try:
         key, version, correlation_id = _HEADER.unpack_from(frame)
-        spoken = _FLEXIBLE_SINCE.get(key)
-        if spoken is None or version not in spoken[0]:
+        flexible = _FLEXIBLE.get((key, version))
+        if flexible is None:
             return RequestHeader(key, version, correlation_id, None, -1)
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, 8)
-        pos = 10
-        client_id = None
+        client_id, pos = None, 10
         if length >= 0:
-            client_id = str(frame[10 : 10 + length], "utf-8")
+            name = frame[10 : 10 + length]
+            client_id = str(name, "utf-8") if isinstance(name, memoryview) else name.decode()
             pos += length
         elif length != -1:
-            raise ProtocolError("the client id has a length below null")
-        if version >= spoken[1]:
-            pos = skip_tags(frame, pos + 1, frame[pos])
+            raise ProtocolError("the client id has a negative length")
+        if flexible:
+            tags = frame[pos]
+            pos = skip_tags(frame, pos + 1, tags) if tags else pos + 1
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ProtocolError(f"the request header is malformed: {error}") from error
     if pos > len(frame):
         raise ProtocolError("the request ends in its header")
-    return RequestHeader(key, version, correlation_id, client_id, pos)
+    # As RequestHeader(...) does, in half the time.
+    return tuple.__new__(RequestHeader, (key, version, correlation_id, client_id, pos))
 
 
 def encode_request(message: Message, version: int, correlation_id: int, client_id: str | None) -> list[Buffer]:
@@ -71,11 +75,12 @@ def encode_request(message: Message, version: int, correlation_id: int, client_i
 
 def encode_response(message: Message, version: int, correlation_id: int) -> list[Buffer]:
     parts = encode_parts(message, version)
-    size = sum(map(len, parts))
-    if _has_flexible_header(message, version):
-        parts[0] = _RESPONSE_FLEXIBLE.pack(size + 5, correlation_id) + parts[0]
+    first = parts[0]
+    size = len(first) if len(parts) == 1 else sum(map(len, parts))
+    if version >= message.flexible_header:
+        parts[0] = _RESPONSE_FLEXIBLE.pack(size + 5, correlation_id) + first
     else:
-        parts[0] = _RESPONSE.pack(size + 4, correlation_id) + parts[0]
+        parts[0] = _RESPONSE.pack(size + 4, correlation_id) + first
     return parts
 
 
@@ -83,12 +88,7 @@ def decode_response(cls: type[M], version: int, frame: Buffer) -> tuple[int, M]:
     """The correlation id and the body."""
     try:
         (correlation_id,) = _CORRELATION.unpack_from(frame)
-        pos = skip_tags(frame, 5, frame[4]) if _has_flexible_header(cls, version) else 4
+        pos = skip_tags(frame, 5, frame[4]) if version >= cls.flexible_header else 4
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"the response header is malformed: {error}") from error
     return correlation_id, decode(cls, version, frame, pos)
-
-
-def _has_flexible_header(message: Message | type[Message], version: int) -> bool:
-    # Clients read ApiVersions answers before they know which versions the broker speaks, so theirs never changed.
-    return version >= message.flexible and message.api != _API_VERSIONS

@@ -11,7 +11,7 @@ touches bytes; `headrace.wire.compiler` does.
 import types
 import typing
 from collections.abc import Callable, Iterable
-from typing import Annotated, Any, ClassVar, dataclass_transform
+from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
 from headrace.wire.errors import ProtocolError as ProtocolError
 from headrace.wire.types import FRESH_LIST, NEWEST, REQUIRED, Array, Field, field, tagged
@@ -51,24 +51,45 @@ def _declared(name: str, annotation: Any, value: Any) -> Field:
     return spec
 
 
-def _constructor(fields: Iterable[Field]) -> Callable[..., None]:
-    """A keyword-only __init__ in plain source, as fast as one written by hand."""
-    scope: dict[str, Any] = {"FRESH": FRESH_LIST}
-    parameters, body = ["self"], []
+def _signature(fields: Iterable[Field], scope: dict[str, Any]) -> str:
+    """Keyword-only parameters of all fields; their defaults go into `scope`."""
+    parameters = []
     for spec in fields:
-        if len(parameters) == 1:
-            parameters.append("*")
         if spec.default is REQUIRED:
             parameters.append(spec.name)
         else:
             scope[f"default_{spec.name}"] = spec.default
             parameters.append(f"{spec.name}=default_{spec.name}")
+    return ", ".join(["*", *parameters]) if parameters else ""
+
+
+def _stores(fields: Iterable[Field]) -> str:
+    lines = ["    pass"]
+    for spec in fields:
         value = f"[] if {spec.name} is FRESH else {spec.name}" if spec.default is FRESH_LIST else spec.name
-        body.append(f"    self.{spec.name} = {value}")
-    source = f"def __init__({', '.join(parameters)}):\n" + "\n".join(body or ["    pass"])
-    exec(source, scope)
+        lines.append(f"    self.{spec.name} = {value}")
+    return "\n".join(lines)
+
+
+def _constructor(fields: tuple[Field, ...]) -> Callable[..., None]:
+    """An __init__ in plain source, as fast as one written by hand."""
+    scope: dict[str, Any] = {"FRESH": FRESH_LIST}
+    exec(f"def __init__(self, {_signature(fields, scope)}):\n{_stores(fields)}", scope)
     init: Callable[..., None] = scope["__init__"]
     return init
+
+
+S = TypeVar("S", bound="Struct")
+
+
+def maker(cls: type[S]) -> type[S]:
+    """A function that makes what `cls(...)` makes, from the same keywords, in two thirds of the time: Python packs
+    keywords into a dict before it calls a class, and not before it calls a function. For what is made for every
+    request. To the type checker it is the class itself."""
+    scope: dict[str, Any] = {"FRESH": FRESH_LIST, "new": object.__new__, "cls": cls}
+    signature = _signature(cls.__fields__, scope)
+    exec(f"def make({signature}):\n    self = new(cls)\n{_stores(cls.__fields__)}\n    return self", scope)
+    return cast("type[S]", scope["make"])
 
 
 @dataclass_transform(kw_only_default=True, eq_default=True, field_specifiers=(field, tagged))
@@ -107,18 +128,23 @@ class Struct(metaclass=StructType):
 
 
 class Message(Struct):
-    """The body of a request or a response. `flexible` is its first version with compact lengths and tags."""
+    """The body of a request or a response. `flexible` is its first version with compact lengths and tags,
+    `flexible_header` the first before which stands a header with tags."""
 
     api: ClassVar[int]
     versions: ClassVar[range]
     flexible: ClassVar[int]
+    flexible_header: ClassVar[int]
     # Compiled on first use; what they compute depends on the declaration alone, so sharing them is invisible.
     decoders: ClassVar[dict[int, Callable[[Any, int], Any]]]
     encoders: ClassVar[dict[int, Callable[[Any], list[Any]]]]
 
-    def __init_subclass__(cls, *, api: int, versions: tuple[int, int], flexible: int = NEWEST) -> None:
+    def __init_subclass__(
+        cls, *, api: int, versions: tuple[int, int], flexible: int = NEWEST, flexible_header: int | None = None
+    ) -> None:
         cls.api = api
         cls.versions = range(versions[0], versions[1] + 1)
         cls.flexible = flexible
+        cls.flexible_header = flexible if flexible_header is None else flexible_header
         cls.decoders = {}
         cls.encoders = {}

@@ -5,7 +5,7 @@ the answer tries version 0 when the first two bytes are that error.
 """
 
 from headrace.wire.struct import Message, Struct
-from headrace.wire.types import Bool, Int16, Int32, Int64, String, field, tagged
+from headrace.wire.types import NEWEST, Bool, Int16, Int32, Int64, String, field, tagged
 
 
 class ApiVersionsRequest(Message, api=18, versions=(0, 4), flexible=3):
@@ -31,7 +31,9 @@ class FinalizedFeatureKey(Struct):
     min_version_level: Int16
 
 
-class ApiVersionsResponse(Message, api=18, versions=(0, 4), flexible=3):
+class ApiVersionsResponse(Message, api=18, versions=(0, 4), flexible=3, flexible_header=NEWEST):
+    """Clients read it before they know which versions the broker speaks, so its header never changed."""
+
     error_code: Int16 = 0
     api_keys: list[ApiVersion]
     throttle_time_ms: Int32 = field(default=0, since=1)
