@@ -17,10 +17,12 @@ from cyclopts import Parameter
 
 from headrace.cli import output
 from headrace.cli.options import Json, Settings
-from headrace.cli.outcome import UsageError
+from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import parse_address, parse_settings
-from headrace.node import Node, NodeConfig
+from headrace.config import BrokerConfig
+from headrace.node import Node, NodeConfig, NotStarted
+from headrace.settings import InvalidSetting
 
 
 def serve(
@@ -49,7 +51,7 @@ def serve(
         data=_absolute_directories(data),
         metadata=_absolute_metadata(metadata),
         metrics=metrics,
-        settings=parse_settings(settings),
+        settings=_checked(parse_settings(settings)),
     )
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _keep_freed_memory()
@@ -60,7 +62,10 @@ def serve(
 async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool) -> int:
     node = Node(config)
     stopping = _stop_request(stop_on_eof)
-    await node.start()
+    try:
+        await node.start()
+    except NotStarted as error:
+        raise Failure(str(error)) from error
     try:
         _announce(config, node, as_json)
         await stopping.wait()
@@ -129,6 +134,14 @@ def _command(config: NodeConfig, node: Node) -> list[str]:
         *("--metrics", node.metrics_address),
         *settings,
     ]
+
+
+def _checked(settings: dict[str, str]) -> dict[str, str]:
+    try:
+        BrokerConfig.parse(settings)
+    except InvalidSetting as error:
+        raise UsageError(str(error)) from None
+    return settings
 
 
 def _absolute_directories(text: str) -> str:

@@ -72,6 +72,7 @@ def up(
         raise UsageError(f"--port takes a number up to 65535, not {port}")
     parse_settings(settings)
     with _interrupted_by_sigterm(), _directory(data, ephemeral) as directory:
+        (directory / "metadata").mkdir(parents=True, exist_ok=True)
         return _run(directory, port, settings, json)
 
 

@@ -37,7 +37,9 @@ class Cluster:
     async def __aenter__(self) -> "Cluster":
         self._directory = tempfile.TemporaryDirectory(prefix="headrace-testing-")
         try:
-            self._node = Node(self._config(Path(self._directory.name)))
+            directory = Path(self._directory.name)
+            (directory / "metadata").mkdir()
+            self._node = Node(self._config(directory))
             await self._node.start()
         except BaseException:  # whatever ends the start, a cancellation too, the directory goes
             await self.__aexit__(None, None, None)

@@ -1,0 +1,96 @@
+"""The command as people run it: a process, its output, its exit code."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+PROGRAM = str(Path(sys.executable).with_name("headrace"))
+PATIENCE_S = 60.0
+
+
+def headrace(*arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Runs to its end. Whatever happened, there is no traceback."""
+    done = subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, timeout=PATIENCE_S, cwd=cwd)
+    assert b"Traceback" not in done.stderr, done.stderr.decode()
+    return done
+
+
+def said(done: subprocess.CompletedProcess[bytes]) -> str:
+    """The first line on stderr."""
+    return done.stderr.decode().partition("\n")[0]
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@dataclass
+class Up:
+    """A running `headrace up --json`."""
+
+    process: subprocess.Popen[bytes]
+    ready: dict[str, Any]
+    errors: Path
+
+    @property
+    def bootstrap(self) -> str:
+        return str(self.ready["bootstrap"])
+
+    @property
+    def node(self) -> dict[str, Any]:
+        (node,) = self.ready["nodes"]
+        assert isinstance(node, dict)
+        return node
+
+    @property
+    def pid(self) -> int:
+        return int(self.node["pid"])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_S)
+
+    def said(self) -> str:
+        return self.errors.read_text()
+
+
+@contextmanager
+def running_up(scratch: Path, *arguments: str) -> Iterator[Up]:
+    """With --ephemeral unless the arguments say where data is kept."""
+    kept = [] if "--data" in arguments else ["--ephemeral"]
+    errors = scratch / "up.stderr"
+    command = [PROGRAM, "up", "--port", "0", "--json", *kept, *arguments]
+    with errors.open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, errors.read_text()
+    up = Up(process, json.loads(line), errors)
+    try:
+        yield up
+    finally:
+        for pid in (process.pid, up.pid):
+            if is_alive(pid):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    assert "Traceback" not in up.said(), up.said()
