@@ -1,25 +1,15 @@
-"""A broker of its own for every test here: they kill it, or try to."""
+"""A broker of its own for every test that kills it."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.servers.choice import broker_under_test
+from tests.servers.choice import running_broker
 from tests.servers.process import BrokerProcess
 
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
-    directory = tmp_path / "broker"
-    broker = broker_under_test(directory)
-    try:
-        broker.start()
+    with running_broker(tmp_path / "broker") as broker:
         yield broker
-        broker.stop()
-        log = broker.log_text()
-    finally:
-        broker.kill()
-        shutil.rmtree(directory)
-    assert "Traceback" not in log, log

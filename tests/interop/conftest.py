@@ -1,6 +1,5 @@
 """One real broker process for the whole suite, and every client library pointed at it."""
 
-import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,20 +14,14 @@ from tests.interop.clients.java import Java
 from tests.interop.clients.kcat import Kcat
 from tests.interop.clients.node import KafkaJs
 from tests.interop.clients.pure_python import KafkaPython
-from tests.servers.choice import broker_under_test
+from tests.servers.choice import running_broker
 from tests.servers.process import BrokerProcess
 
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    directory = tmp_path_factory.mktemp("broker")
-    broker = broker_under_test(directory)
-    broker.start()
-    yield broker
-    broker.stop()
-    log = broker.log_text()
-    shutil.rmtree(directory)
-    assert "Traceback" not in log, log
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 """Which broker a suite runs against: Headrace, or Apache Kafka with HEADRACE_TEST_BROKER=kafka."""
 
 import os
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.servers.headrace import headrace_broker
@@ -17,5 +19,17 @@ def chosen() -> str:
     return name
 
 
-def broker_under_test(directory: Path, settings: Mapping[str, str] | None = None) -> BrokerProcess:
-    return CHOICES[chosen()](directory, settings)
+@contextmanager
+def running_broker(directory: Path, settings: Mapping[str, str] | None = None) -> Iterator[BrokerProcess]:
+    """Starts it, and at the end stops it, takes its files away and looks into its log."""
+    broker = CHOICES[chosen()](directory, settings)
+    try:
+        broker.start()
+        yield broker
+        assert broker.process is not None and broker.process.poll() is None, f"it ended: {broker.log_tail()}"
+        broker.stop()
+        log = broker.log_text()
+    finally:
+        broker.kill()
+        shutil.rmtree(directory)
+    assert "Traceback" not in log, log

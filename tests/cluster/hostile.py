@@ -1,0 +1,116 @@
+"""Connections that do not follow the protocol, by chance with a seed."""
+
+import functools
+import resource
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from random import Random
+
+from headrace.wire.apis import APIS
+from headrace.wire.struct import Message
+from tests.wire.oracle import kio_bytes, kio_class, random_entity
+
+BODY_BYTES_MAX = 4_000
+
+
+def raise_open_files_limit() -> int:
+    """As far as the system lets us; returns how many files this process may open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+def api_versions(correlation_id: int = 1) -> bytes:
+    return framed(struct.pack(">hhih", 18, 0, correlation_id, -1))
+
+
+REQUESTS = [(api.request, version) for api in APIS.values() for version in api.versions]
+
+
+@functools.cache
+def body(request: type[Message], version: int, variant: int) -> bytes:
+    random = Random(f"{request.__name__} {version} {variant}")
+    bodies = (kio_bytes(random_entity(random, kio_class(request, version), items_max=3)) for _ in range(20))
+    return min(bodies, key=lambda body: abs(len(body) - 300))[:BODY_BYTES_MAX]
+
+
+def valid_frame(random: Random) -> bytes:
+    """A request of any API and version, with values by chance, as a client could have sent it."""
+    request, version = random.choice(REQUESTS)
+    header = struct.pack(">hhih", request.api, version, random.getrandbits(31), 4) + b"evil"
+    tags = b"\0" if version >= request.flexible else b""
+    return header + tags + body(request, version, random.randrange(3))
+
+
+def mutated_frame(random: Random) -> bytes:
+    frame = bytearray(valid_frame(random))
+    for _ in range(random.choice((1, 1, 2, 5))):
+        at, width = random.randrange(len(frame)), random.choice((1, 1, 2, 4, 8))
+        hostile = random.choice((b"\xff" * width, b"\x7f" * width, bytes(width), random.randbytes(width)))
+        frame[at : at + random.choice((0, width, width))] = hostile
+        if random.random() < 0.15:
+            del frame[random.randrange(4, len(frame)) :]
+    return bytes(frame)
+
+
+def send_and_wait(port: int, messages: list[bytes], wait_s_max: float) -> int:
+    """One connection per message. Waits until each was answered or closed, though a request may rightly wait for
+    long; returns how many were."""
+    reacted = 0
+    with selectors.DefaultSelector() as selector:
+        for message in messages:
+            connection = connect(port)
+            connection.sendall(message)
+            selector.register(connection, selectors.EVENT_READ)
+        deadline = time.monotonic() + wait_s_max
+        while selector.get_map() and (left_s := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left_s):
+                reacted += 1
+                _forget(selector, key.fileobj)
+        for key in list(selector.get_map().values()):
+            _forget(selector, key.fileobj)
+    return reacted
+
+
+def _forget(selector: selectors.BaseSelector, connection: object) -> None:
+    assert isinstance(connection, socket.socket)
+    selector.unregister(connection)
+    connection.close()
+
+
+def reset(connection: socket.socket) -> None:
+    """Closes without a farewell: the peer gets a reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def is_closed_by_peer(connection: socket.socket) -> bool:
+    """Waits for the peer to close, which it must do in time."""
+    connection.settimeout(30)
+    try:
+        return connection.recv(1) == b""
+    except ConnectionError:
+        return True
+
+
+def drip(connections: list[socket.socket], message: bytes) -> Iterator[None]:
+    """One byte of the message to each connection per step; those that the peer closed leave the list."""
+    for at in range(len(message)):
+        for connection in list(connections):
+            try:
+                connection.sendall(message[at : at + 1])
+            except ConnectionError:
+                connections.remove(connection)
+        yield
