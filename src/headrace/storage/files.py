@@ -9,6 +9,11 @@ from typing import Protocol
 from headrace.model import Buffer
 
 
+def parent_of(path: str) -> str:
+    parent, slash, _ = path.rstrip("/").rpartition("/")
+    return parent or slash or "."
+
+
 class AlreadyLocked(Exception):
     """Somebody else holds the lock file."""
 

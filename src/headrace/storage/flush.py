@@ -8,7 +8,7 @@ from headrace.storage.files import Files
 class FlushJob:
     """Everything that the log held when the job was made. `run` may be called in another thread, once."""
 
-    __slots__ = ("_directory", "_files", "_on_error", "_syncers", "cuts", "end_offset", "error", "is_done")
+    __slots__ = ("_directories", "_files", "_on_error", "_syncers", "cuts", "end_offset", "error", "is_done")
 
     def __init__(
         self,
@@ -16,13 +16,13 @@ class FlushJob:
         end_offset: int,
         cuts: int,
         syncers: Sequence[Callable[[], None]],
-        directory: str | None,
+        directories: Sequence[str],
         on_error: Callable[[OSError], None],
     ) -> None:
-        """`directory` is to be synced too if files appeared in it."""
+        """`directories` are those in which names appeared."""
         self._files = files
         self._syncers = syncers
-        self._directory = directory
+        self._directories = directories
         self._on_error = on_error
         self.end_offset = end_offset
         self.cuts = cuts
@@ -33,8 +33,8 @@ class FlushJob:
         try:
             for sync in self._syncers:
                 sync()
-            if self._directory is not None:
-                self._files.sync_directory(self._directory)
+            for directory in self._directories:
+                self._files.sync_directory(directory)
         except OSError as error:
             # Pages that could not be written may look clean from now on: a second try would prove nothing.
             self.error = error

@@ -14,7 +14,7 @@ from headrace.core.producers import ProducerTable
 from headrace.model import Buffer
 from headrace.storage import producer_state, retention, times
 from headrace.storage.checkpoints import format_leader_epochs, format_partition_metadata
-from headrace.storage.files import File
+from headrace.storage.files import File, parent_of
 from headrace.storage.flush import FlushJob
 from headrace.storage.index import NO_TIMESTAMP
 from headrace.storage.log_config import NEVER, LogConfig
@@ -49,12 +49,12 @@ class Log:
 
     __slots__ = (
         "_cuts",
-        "_directory_changed",
         "_epoch_on_disk",
         "_exists",
         "_flushed_ms",
         "_shared",
         "_unsynced",
+        "_unsynced_directories",
         "_unsynced_segments",
         "config",
         "directory",
@@ -94,7 +94,8 @@ class Log:
         # Sealed segments and snapshots that are not known to be on the disk.
         self._unsynced_segments = contents.unsynced_segments
         self._unsynced: list[File] = []
-        self._directory_changed = False
+        # After a process death nobody knows which names had been synced.
+        self._unsynced_directories = set() if contents.recovery is None else {directory, parent_of(directory)}
         self.is_complete = contents.recovery is None
         """Whether the files are as a clean stop leaves them."""
         # How often records were cut off: a flush that began before says nothing about what came after.
@@ -178,13 +179,13 @@ class Log:
         if not self._exists or not files.exists(metadata_path):
             files.make_directory(self.directory)
             files.replace(metadata_path, format_partition_metadata(self.topic_id).encode(), sync_directory=False)
-            files.sync_directory(self.directory.rpartition("/")[0] or "/")
+            files.sync_directory(parent_of(self.directory))
             self._exists = True
         self._flushed_ms = now_ms
         return self._new_segment(max(first.base_offset, self.log_end_offset), now_ms)
 
     def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
-        self._directory_changed = True
+        self._unsynced_directories.add(self.directory)
         return self.segments.add(
             base_offset, self.config.index_interval_bytes, size=None, end_offset=base_offset, created_ms=now_ms
         )
@@ -225,8 +226,17 @@ class Log:
     def _snapshot(self, offset: int) -> None:
         files = self._shared.files
         self._unsynced.append(producer_state.write_snapshot(files, self.directory, offset, self.producers))
-        self._directory_changed = True
+        self._unsynced_directories.add(self.directory)
         self._remove_snapshots()
+
+    def _sync_snapshots(self) -> None:
+        """Before the batches go from which producer state could be built instead."""
+        if self._unsynced:
+            for file in self._unsynced:
+                file.sync()
+                file.close()
+            self._unsynced = []
+            self._shared.files.sync_directory(self.directory)
 
     def _remove_snapshots(self) -> None:
         files = self._shared.files
@@ -295,11 +305,12 @@ class Log:
     def _drop_first(self, count: int) -> None:
         if not count:
             return
+        self._sync_snapshots()
         self.segments.drop_first(count)
         self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
         self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
-        self.recovery_point = max(self.recovery_point, self.log_start_offset)
-        if self.epochs.truncate_from_start(self.log_start_offset):
+        # Not to the log start, which a crash may take back.
+        if self.epochs.truncate_from_start(self.segments[0].base_offset):
             self._save_epochs()
         self._remove_snapshots()
 
@@ -317,9 +328,7 @@ class Log:
     def truncate_to(self, offset: int) -> None:
         """Cuts off `offset` and everything after it, and epochs that began there."""
         self._shared.changing()
-        if self.epochs.truncate_from_end(offset) and self._exists:
-            self._save_epochs()
-            self._epoch_on_disk = self.epochs.latest
+        self._cut_epochs(offset)
         if offset >= self.log_end_offset:
             return
         if offset <= self.log_start_offset:
@@ -332,8 +341,14 @@ class Log:
             self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
         self.log_end_offset = self.segments[at].truncate_to(offset)
         self._lower_recovery_point(self.log_end_offset)
+        self._cut_epochs(self.log_end_offset)
         self._remove_snapshots()
         self.reload_producers()
+
+    def _cut_epochs(self, offset: int) -> None:
+        if self.epochs.truncate_from_end(offset) and self._exists:
+            self._save_epochs()
+            self._epoch_on_disk = self.epochs.latest
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """An empty log that goes on at `offset`."""
@@ -381,11 +396,11 @@ class Log:
             file.close()
         if self.segments.active is not None:
             syncers.append(self.segments.active.log.syncer())
-        directory = self.directory if self._directory_changed else None
-        job = FlushJob(self._shared.files, self.log_end_offset, self._cuts, syncers, directory, self._fail)
+        directories = sorted(self._unsynced_directories)
+        job = FlushJob(self._shared.files, self.log_end_offset, self._cuts, syncers, directories, self._fail)
         self._unsynced_segments = []
         self._unsynced = []
-        self._directory_changed = False
+        self._unsynced_directories = set()
         return job
 
     def _fail(self, error: OSError) -> None:
@@ -408,7 +423,7 @@ class Log:
         if not self.is_complete and self.failure is None and active is not None:
             self._snapshot(self.log_end_offset)
             self._unsynced_segments.append(active)
-            self._directory_changed = True
+            self._unsynced_directories.add(self.directory)
             job = self.flush_job()
             job.run()
             self.flushed(job)

@@ -22,7 +22,7 @@ from headrace.storage.checkpoints import (
     parse_partition_metadata,
 )
 from headrace.storage.errors import InUse
-from headrace.storage.files import AlreadyLocked, Files
+from headrace.storage.files import AlreadyLocked, Files, parent_of
 from headrace.storage.log import METADATA_NAME, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.opening import open_log
@@ -52,6 +52,8 @@ class LogDir:
         self._logs_path = f"{path}/logs"
         self._files = files
         files.make_directory(self._logs_path)
+        files.sync_directory(path)
+        files.sync_directory(parent_of(path))
         try:
             self._lock = files.lock(f"{self._logs_path}/{LOCK_NAME}")
         except AlreadyLocked:

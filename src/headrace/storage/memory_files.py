@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from headrace.model import Buffer
-from headrace.storage.files import AlreadyLocked
+from headrace.storage.files import AlreadyLocked, parent_of
 from headrace.storage.memory_nodes import Directory, Inode, Node, Survives
 
 CHANGES = frozenset({"create", "write", "truncate", "sync", "make_directory", "rename", "remove", "sync_directory"})
@@ -202,7 +202,7 @@ class MemoryFiles:
         beside.sync()
         self.rename(path + ".tmp", path)
         if sync_directory:
-            self.sync_directory(path.rpartition("/")[0])
+            self.sync_directory(parent_of(path))
 
     def names(self, directory: str) -> list[str]:
         self.enter("names", directory)

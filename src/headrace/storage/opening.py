@@ -51,7 +51,8 @@ def open_log(
         end_offset = recovery.end_offset
     first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
     epochs.truncate_from_end(end_offset)
-    epochs.truncate_from_start(first_offset)
+    if len(segments):
+        epochs.truncate_from_start(segments[0].base_offset)
     snapshots = producer_state.snapshot_offsets(names)
     contents = Contents(
         segments,
@@ -91,11 +92,10 @@ def _segments(shared: Shared, directory: str, names: list[str], config: LogConfi
     stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
     bases = sorted(int(stem) for stem in stems if stem.isdigit())
     segments = Segments(shared, directory)
-    for base_offset, next_base_offset in zip(bases, [*bases[1:], None], strict=True):
+    for at, base_offset in enumerate(bases):
         size = shared.files.size(f"{directory}/{base_offset:020d}{LOG_SUFFIX}")
-        end_offset = base_offset if next_base_offset is None else next_base_offset
-        interval_bytes = config.index_interval_bytes
-        segments.add(base_offset, interval_bytes, size=size, end_offset=end_offset, created_ms=None)
+        end_offset = bases[at + 1] if at + 1 < len(bases) else base_offset
+        segments.add(base_offset, config.index_interval_bytes, size=size, end_offset=end_offset, created_ms=None)
     return segments
 
 

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from headrace.model import Buffer
-from headrace.storage.files import AlreadyLocked
+from headrace.storage.files import AlreadyLocked, parent_of
 from headrace.storage.residency import Residency
 
 PARTS_MAX = 1024
@@ -130,7 +130,7 @@ class OsFiles:
             os.fdatasync(file.fileno())
         os.rename(beside, path)
         if sync_directory:
-            self.sync_directory(os.path.dirname(path) or ".")
+            self.sync_directory(parent_of(path))
 
     def names(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))

@@ -57,11 +57,15 @@ def _last_offset(producer: Producer) -> int:
 
 
 def load(files: Files, directory: str, offsets: Iterable[int], segments: Segments, end_offset: int) -> ProducerTable:
-    """The state at `end_offset`: the newest snapshot that can be used, and every batch after it."""
+    """The state at `end_offset`: the newest snapshot that can be used, and every batch after it.
+
+    A snapshot older than the log is of no use: with batches missing after it, it would refuse what comes next, where
+    a producer that is not known at all may go on.
+    """
     table = ProducerTable()
-    replay_from = 0
+    replay_from = segments[0].base_offset if len(segments) else end_offset
     for offset in sorted(offsets, reverse=True):
-        if offset > end_offset:
+        if not replay_from <= offset <= end_offset:
             continue
         path = f"{directory}/{file_name(offset, SNAPSHOT_SUFFIX)}"
         try:

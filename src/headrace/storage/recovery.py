@@ -41,10 +41,11 @@ class Recovery:
 
 
 def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recovery:
-    """Scans from the recovery point on, cuts, rebuilds indexes, and completes the epoch list (in memory)."""
+    """Scans from the recovery point on, cuts, and rebuilds indexes and, in memory, the epoch list."""
     first = segments.index_of(recovery_point)
     expected = segments[first].base_offset
     result = Recovery(end_offset=expected)
+    epochs.truncate_from_end(expected)
     for at in range(first, len(segments)):
         segment = segments[at]
         if segment.base_offset > expected and expected >= recovery_point and at > first:
