@@ -1,0 +1,49 @@
+"""An async client of a Kafka cluster: `Producer`, `Consumer`, `Admin`."""
+
+from headrace.client.admin import Admin
+from headrace.client.batches import RecordMetadata
+from headrace.client.consumer import Consumer
+from headrace.client.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
+    CreatedTopic,
+    LogDirDescription,
+    LogDirPartition,
+    NewTopic,
+    PartitionDescription,
+    Resource,
+    ResourceType,
+    TopicDescription,
+)
+from headrace.client.errors import BufferFull, NotReachable, TimedOut
+from headrace.client.fetched import ConsumerRecord
+from headrace.client.offsets import OffsetAndTimestamp
+from headrace.client.outside import Outside
+from headrace.client.producer import Producer
+
+__all__ = [
+    "Admin",
+    "BrokerDescription",
+    "BufferFull",
+    "ClusterDescription",
+    "ConfigEntry",
+    "ConfigSource",
+    "Consumer",
+    "ConsumerRecord",
+    "CreatedTopic",
+    "LogDirDescription",
+    "LogDirPartition",
+    "NewTopic",
+    "NotReachable",
+    "OffsetAndTimestamp",
+    "Outside",
+    "PartitionDescription",
+    "Producer",
+    "RecordMetadata",
+    "Resource",
+    "ResourceType",
+    "TimedOut",
+    "TopicDescription",
+]

@@ -1,0 +1,273 @@
+"""`Admin`: topics, settings, and what a cluster looks like."""
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TypeVar
+
+from headrace.client.cluster import Cluster
+from headrace.client.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    ConfigSource,
+    CreatedTopic,
+    LogDirDescription,
+    LogDirPartition,
+    NewTopic,
+    PartitionDescription,
+    Resource,
+    ResourceType,
+    TopicDescription,
+)
+from headrace.client.offsets import delete_records
+from headrace.client.outside import Outside
+from headrace.errors import ErrorCode, KafkaError
+from headrace.model import TopicPartition
+from headrace.net.peer import PeerLost
+from headrace.wire.messages.configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    IncrementalAlterableConfig,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResource,
+    IncrementalAlterConfigsResponse,
+)
+from headrace.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult
+from headrace.wire.messages.metadata import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from headrace.wire.messages.topics import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from headrace.wire.struct import Message
+
+M = TypeVar("M", bound=Message)
+
+ADMIN_MS_MAX = 30_000
+SET, DELETE = 0, 1
+"""Of IncrementalAlterConfigs."""
+
+
+class Admin:
+    """An async context manager. Of several topics or settings, the first that a broker refuses raises KafkaError;
+    the others of the same call may be done."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "headrace",
+        timeout_ms: int = ADMIN_MS_MAX,
+        outside: Outside | None = None,
+    ) -> None:
+        self._cluster = Cluster(bootstrap, client_id, outside or Outside(), creates_topics=False)
+        self._timeout_ms = timeout_ms
+
+    async def __aenter__(self) -> "Admin":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._cluster.close()
+
+    async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> list[CreatedTopic]:
+        request = CreateTopicsRequest(
+            topics=[
+                CreatableTopic(
+                    name=topic.name,
+                    num_partitions=topic.partitions,
+                    replication_factor=topic.replication_factor,
+                    configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+                )
+                for topic in topics
+            ],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self._ask(request, CreateTopicsResponse)
+        for topic in answer.topics:
+            _check(topic.error_code, topic.error_message, f"topic {topic.name!r} was not created")
+        return [
+            CreatedTopic(topic.name, topic.topic_id, topic.num_partitions, topic.replication_factor)
+            for topic in answer.topics
+        ]
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        wanted = list(names)
+        request = DeleteTopicsRequest(
+            topics=[DeleteTopicState(name=name) for name in wanted], topic_names=wanted, timeout_ms=self._timeout_ms
+        )
+        answer = await self._ask(request, DeleteTopicsResponse)
+        for topic in answer.responses:
+            _check(topic.error_code, topic.error_message, f"topic {topic.name!r} was not deleted")
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Names, sorted."""
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        answer = await self._ask(request, MetadataResponse)
+        return sorted(
+            topic.name for topic in answer.topics if topic.name is not None and (internal or not topic.is_internal)
+        )
+
+    async def describe_topics(self, names: Iterable[str]) -> list[TopicDescription]:
+        """In the order asked."""
+        wanted = list(names)
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in wanted], allow_auto_topic_creation=False
+        )
+        answer = await self._ask(request, MetadataResponse)
+        found = {topic.name: topic for topic in answer.topics}
+        for name in wanted:
+            code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            _check(code, None, f"topic {name!r} cannot be described")
+        return [_topic(name, found[name]) for name in wanted]
+
+    async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
+        """How many partitions each topic is to have from now on, in all."""
+        request = CreatePartitionsRequest(
+            topics=[CreatePartitionsTopic(name=name, count=count) for name, count in counts.items()],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+        answer = await self._ask(request, CreatePartitionsResponse)
+        for topic in answer.results:
+            _check(topic.error_code, topic.error_message, f"topic {topic.name!r} got no more partitions")
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Removes what is before these offsets (-1: everything). Returns where the partitions begin then."""
+        return await delete_records(self._cluster, before, self._timeout_ms)
+
+    async def describe_configs(
+        self, resources: Iterable[Resource], *, documentation: bool = False
+    ) -> dict[Resource, list[ConfigEntry]]:
+        described: dict[Resource, list[ConfigEntry]] = {}
+        for node_id, group in _by_node(resources).items():
+            request = DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=resource.type, resource_name=resource.name)
+                    for resource in group
+                ],
+                include_documentation=documentation,
+            )
+            answer = await self._ask(request, DescribeConfigsResponse, node_id)
+            for result in answer.results:
+                resource = Resource(ResourceType(result.resource_type), result.resource_name)
+                _check(result.error_code, result.error_message, f"{resource} cannot be described")
+                described[resource] = [_config(entry) for entry in result.configs]
+        return described
+
+    async def alter_configs(
+        self,
+        resource: Resource,
+        *,
+        set: Mapping[str, str] | None = None,
+        delete: Iterable[str] = (),
+        validate_only: bool = False,
+    ) -> None:
+        """Changes these settings and leaves others alone; a deleted one falls back to its default."""
+        changes = [
+            *[IncrementalAlterableConfig(name=name, config_operation=SET, value=v) for name, v in (set or {}).items()],
+            *[IncrementalAlterableConfig(name=name, config_operation=DELETE, value=None) for name in delete],
+        ]
+        request = IncrementalAlterConfigsRequest(
+            resources=[
+                IncrementalAlterConfigsResource(
+                    resource_type=resource.type, resource_name=resource.name, configs=changes
+                )
+            ],
+            validate_only=validate_only,
+        )
+        node_id = next(iter(_by_node([resource])))
+        answer = await self._ask(request, IncrementalAlterConfigsResponse, node_id)
+        for result in answer.responses:
+            _check(result.error_code, result.error_message, f"the settings of {resource} were not changed")
+
+    async def describe_cluster(self) -> ClusterDescription:
+        answer = await self._ask(DescribeClusterRequest(), DescribeClusterResponse)
+        _check(answer.error_code, answer.error_message, "the cluster cannot be described")
+        brokers = [BrokerDescription(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers]
+        return ClusterDescription(answer.cluster_id, answer.controller_id, sorted(brokers))
+
+    async def describe_log_dirs(self) -> list[LogDirDescription]:
+        """Of all brokers."""
+        await self._cluster.refresh()
+        described = []
+        for node_id in sorted(self._cluster.brokers):
+            answer = await self._ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, node_id)
+            _check(answer.error_code, None, f"the log directories of broker {node_id} cannot be described")
+            described += [_log_dir(node_id, result) for result in answer.results]
+        return described
+
+    async def _ask(self, request: Message, answer: type[M], node_id: int | None = None) -> M:
+        """Of any broker, or of that one."""
+        if node_id is None:
+            return await self._cluster.ask(request, answer, self._timeout_ms)
+        if node_id not in self._cluster.brokers:
+            await self._cluster.refresh()
+        try:
+            peer = await self._cluster.peer(node_id)
+            return await peer.request(request, answer)
+        except (PeerLost, TimeoutError) as error:
+            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} does not answer: {error}") from error
+
+
+def _check(code: int, message: str | None, otherwise: str) -> None:
+    if code:
+        raise KafkaError(code, f"{otherwise}: {message}" if message else otherwise)
+
+
+def _by_node(resources: Iterable[Resource]) -> dict[int | None, list[Resource]]:
+    """A broker's settings are known to that broker; a topic's to all."""
+    grouped: dict[int | None, list[Resource]] = {}
+    for resource in resources:
+        node_id = int(resource.name) if resource.type == ResourceType.BROKER and resource.name else None
+        grouped.setdefault(node_id, []).append(resource)
+    return grouped
+
+
+def _topic(name: str, told: MetadataResponseTopic) -> TopicDescription:
+    partitions = [
+        PartitionDescription(
+            partition.partition_index,
+            None if partition.leader_id < 0 else partition.leader_id,
+            partition.leader_epoch,
+            partition.replica_nodes,
+            partition.isr_nodes,
+            partition.offline_replicas,
+        )
+        for partition in sorted(told.partitions, key=lambda partition: partition.partition_index)
+    ]
+    return TopicDescription(name, told.topic_id, told.is_internal, partitions)
+
+
+def _config(entry: DescribeConfigsResourceResult) -> ConfigEntry:
+    known = entry.config_source in ConfigSource.__members__.values()
+    source = ConfigSource(entry.config_source) if known else ConfigSource.UNKNOWN
+    return ConfigEntry(entry.name, entry.value, source, entry.read_only, entry.is_sensitive, entry.documentation)
+
+
+def _log_dir(node_id: int, result: DescribeLogDirsResult) -> LogDirDescription:
+    error = KafkaError(result.error_code).code.name if result.error_code else None
+    partitions = [
+        LogDirPartition(topic.name, partition.partition_index, partition.partition_size, partition.offset_lag)
+        for topic in result.topics
+        for partition in topic.partitions
+    ]
+    return LogDirDescription(node_id, result.log_dir, error, result.total_bytes, result.usable_bytes, partitions)

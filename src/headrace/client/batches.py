@@ -1,0 +1,177 @@
+"""Records of one partition on their way out: collected into batches, sent in order, sent again in order."""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from headrace.model import Buffer, TopicPartition
+from headrace.wire.batch import SEQUENCE_MASK, NewRecord, build
+from headrace.wire.compression import Codec
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is now. The offset is -1 if nobody was asked (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class Identity(NamedTuple):
+    """By which a broker tells a repeated batch from a new one."""
+
+    producer_id: int
+    epoch: int
+
+
+class Pending(NamedTuple):
+    """A record and who waits for it."""
+
+    record: NewRecord
+    size: int
+    future: "asyncio.Future[RecordMetadata]"
+
+
+class Batch:
+    __slots__ = (
+        "attempts",
+        "base_sequence",
+        "born_ms",
+        "data",
+        "done",
+        "failure",
+        "pending",
+        "size",
+        "uncertain",
+        "urgent",
+    )
+
+    def __init__(self, now_ms: int) -> None:
+        self.born_ms = now_ms
+        self.pending: list[Pending] = []
+        self.size = 0
+        self.attempts = 0
+        self.base_sequence = -1  # given when it is sent first
+        self.data: Buffer | None = None
+        self.uncertain = False  # an attempt may have been stored without our knowing
+        self.urgent = False  # somebody flushes
+        self.failure = ""
+        self.done: asyncio.Future[None] | None = None
+
+    def add(self, pending: Pending) -> None:
+        self.pending.append(pending)
+        self.size += pending.size
+
+    def encoded(self, codec: Codec, identity: Identity | None) -> Buffer:
+        if self.data is None:
+            producer_id, epoch = identity or (-1, -1)
+            self.data = build(
+                [pending.record for pending in self.pending],
+                codec=codec,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=self.base_sequence,
+            )
+        return self.data
+
+    def forget_sequence(self) -> None:
+        """It will be sent as if for the first time."""
+        self.base_sequence = -1
+        self.data = None
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """For a batch that is too large for the broker. Together they have the numbers of the whole."""
+        first, second = Batch(self.born_ms), Batch(self.born_ms)
+        middle = len(self.pending) // 2
+        for half, pending in ((first, self.pending[:middle]), (second, self.pending[middle:])):
+            half.attempts = self.attempts
+            half.urgent = True
+            for one in pending:
+                half.add(one)
+        if self.base_sequence >= 0:
+            first.base_sequence = self.base_sequence
+            second.base_sequence = (self.base_sequence + middle) & SEQUENCE_MASK
+        return first, second
+
+
+class PartitionQueue:
+    """The batches of one partition, oldest first: in flight, then `waiting`.
+
+    A batch that has to be sent again waits in `failed` until nothing is in flight; then all of them go back to
+    the head of `waiting`. So batches reach the log in the order of their records, however often they are sent.
+    """
+
+    def __init__(self, partition: TopicPartition, batch_bytes: int, codec: Codec) -> None:
+        self.partition = partition
+        self.waiting: deque[Batch] = deque()
+        self.in_flight: list[Batch] = []
+        self.failed: list[Batch] = []
+        self.retry_at_ms = 0
+        self.identity: Identity | None = None
+        self.broken_identity: Identity | None = None  # not to be used here again
+        self.gap = ""  # why a number is missing: the identity has to be changed before anything else is sent
+        self._next_sequence = 0
+        self._batch_bytes = batch_bytes
+        self._codec = codec
+
+    def add(self, pending: Pending, now_ms: int) -> bool:
+        """Whether a batch was begun for it."""
+        last = self.waiting[-1] if self.waiting else None
+        begun = (
+            last is None
+            or last.attempts > 0
+            or last.base_sequence >= 0
+            or last.size + pending.size > self._batch_bytes
+            or last.urgent
+        )
+        if last is None or begun:
+            last = Batch(now_ms)
+            self.waiting.append(last)
+        last.add(pending)
+        return begun
+
+    def is_due(self, now_ms: int, linger_ms: int) -> bool:
+        """Whether the oldest waiting batch may leave now, as far as this partition is concerned."""
+        return not self.gap and not self.failed and self.due_ms(linger_ms) <= now_ms
+
+    def due_ms(self, linger_ms: int) -> int:
+        first = self.waiting[0]
+        if first.attempts:
+            return self.retry_at_ms
+        if first.urgent or len(self.waiting) > 1 or first.size >= self._batch_bytes:
+            return 0
+        return first.born_ms + linger_ms
+
+    def begin(self) -> Buffer:
+        """Takes the oldest waiting batch into flight; its bytes."""
+        batch = self.waiting.popleft()
+        self.in_flight.append(batch)
+        if self.identity is not None and batch.base_sequence < 0:
+            batch.base_sequence = self._next_sequence
+            self._next_sequence = (self._next_sequence + len(batch.pending)) & SEQUENCE_MASK
+        return batch.encoded(self._codec, self.identity)
+
+    def is_oldest(self, batch: Batch) -> bool:
+        """Whether everything before it is settled."""
+        return not self.failed and bool(self.in_flight) and self.in_flight[0] is batch
+
+    def put_back(self) -> None:
+        """Once nothing is in flight: what failed goes to the head, in its old order."""
+        self.waiting.extendleft(reversed(self.failed))
+        self.failed.clear()
+
+    def change_identity(self) -> list[Batch]:
+        """After a gap, once nothing is in flight. Returns the batches that may be stored under the old identity:
+        under a new one they could be stored twice."""
+        self.broken_identity, self.identity = self.identity, None
+        self._next_sequence = 0
+        self.gap = ""
+        lost = [batch for batch in self.waiting if batch.uncertain]
+        self.waiting = deque(batch for batch in self.waiting if not batch.uncertain)
+        for batch in self.waiting:
+            batch.forget_sequence()
+        return lost
+
+    def batches(self) -> list[Batch]:
+        return [*self.in_flight, *self.failed, *self.waiting]

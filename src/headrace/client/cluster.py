@@ -1,0 +1,266 @@
+"""What a client knows of a cluster, and its connections to the brokers."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from headrace.client.errors import NotReachable, TimedOut
+from headrace.client.outside import Outside
+from headrace.errors import ErrorCode, KafkaError
+from headrace.model import ZERO_UUID, TopicPartition
+from headrace.net.hub import Hub
+from headrace.net.limits import Limits
+from headrace.net.peer import REQUEST_MS_MAX, Peer, PeerLost
+from headrace.net.transport import Address
+from headrace.wire.errors import ProtocolError
+from headrace.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+from headrace.wire.struct import Message
+
+M = TypeVar("M", bound=Message)
+
+ANSWER_BYTES_MAX = 1 << 30
+UNKNOWN_TOPIC_MS_MAX = 5_000
+"""How long a topic may be unknown: brokers learn of a new one a little after its creator."""
+
+ASK_MS_MAX = 60_000
+
+PLAINLY_WRONG = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
+"""Of a topic: asking again would not help."""
+
+
+class Leader(NamedTuple):
+    node_id: int
+    epoch: int
+
+
+@dataclass(slots=True)
+class Topic:
+    name: str
+    topic_id: bytes
+    leaders: dict[int, Leader | None]  # by partition; None while there is none
+
+
+class Cluster:
+    """Shared by everything that one client does. Connections are opened when they are needed first."""
+
+    def __init__(self, bootstrap: str, client_id: str, outside: Outside, *, creates_topics: bool) -> None:
+        self.bootstrap = bootstrap
+        self.outside = outside
+        self.topics: dict[str, Topic] = {}
+        self.brokers: dict[int, Address] = {}
+        self.cluster_id: str | None = None
+        self.controller_id = -1
+        self.faults: dict[str, ErrorCode] = {}  # of topics, as the last metadata said
+        self._seeds = parse_bootstrap(bootstrap)
+        self._client_id = client_id
+        self._creates_topics = creates_topics
+        self._hub: Hub | None = None
+        self._peers: dict[Address, Peer] = {}
+        self._connecting: dict[Address, asyncio.Task[Peer]] = {}
+        self._interest: set[str] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+
+    @property
+    def hub(self) -> Hub:
+        if self._hub is None:
+            self._hub = Hub(asyncio.get_running_loop(), Limits(frame_bytes_max=ANSWER_BYTES_MAX))
+        return self._hub
+
+    async def close(self) -> None:
+        tasks: list[asyncio.Task[Peer] | asyncio.Task[None]] = list(self._connecting.values())
+        if self._refreshing is not None:
+            tasks.append(self._refreshing)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for peer in self._peers.values():
+            peer.close()
+        self._peers.clear()
+
+    # Connections.
+
+    async def peer(self, node_id: int) -> Peer:
+        """PeerLost when that broker is unknown or does not answer."""
+        address = self.brokers.get(node_id)
+        if address is None:
+            raise PeerLost(f"broker {node_id} is not in the metadata")
+        return await self._peer_at(address)
+
+    async def another_peer(self, node_id: int) -> Peer:
+        """A connection beside the one that others use. The caller closes it."""
+        return await Peer.connect(self.outside.network, self.hub, *self.brokers[node_id], self._client_id)
+
+    def open_peer(self, node_id: int) -> Peer | None:
+        """The connection to that broker if there is one now."""
+        address = self.brokers.get(node_id)
+        peer = None if address is None else self._peers.get(address)
+        return None if peer is None or peer.closed else peer
+
+    async def any_peer(self) -> Peer:
+        """NotReachable when none of the brokers that we know of answers."""
+        for peer in self._peers.values():
+            if not peer.closed:
+                return peer
+        reasons = []
+        for address in dict.fromkeys([*self.brokers.values(), *self._seeds]):
+            try:
+                return await self._peer_at(address)
+            except PeerLost as error:
+                reasons.append(str(error))
+        raise NotReachable(f"no broker of bootstrap {self.bootstrap} answers: {'; '.join(reasons)}")
+
+    async def _peer_at(self, address: Address) -> Peer:
+        peer = self._peers.get(address)
+        if peer is not None and not peer.closed:
+            return peer
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.ensure_future(self._connect(address))
+            task.add_done_callback(_heed)
+            self._connecting[address] = task
+        return await asyncio.shield(task)
+
+    async def _connect(self, address: Address) -> Peer:
+        try:
+            peer = await Peer.connect(self.outside.network, self.hub, *address, self._client_id)
+            self._peers[address] = peer
+            return peer
+        finally:
+            del self._connecting[address]
+
+    async def ask(self, message: Message, answer: type[M], timeout_ms: int = ASK_MS_MAX) -> M:
+        """Of whichever broker answers; asked again elsewhere when a connection is lost.
+
+        So the request must be one that may be done twice, or whose second answer tells that it was.
+        """
+        deadline_ms = self.outside.clock.monotonic_ms() + timeout_ms
+        for failures in range(1, 1_000_000):
+            try:
+                peer = await self.any_peer()
+                return await peer.request(message, answer, timeout_ms=min(timeout_ms, REQUEST_MS_MAX))
+            except ProtocolError as error:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.bootstrap}: {error}") from error
+            except (PeerLost, TimeoutError) as error:
+                name = type(message).__name__.removesuffix("Request")
+                await self.back_off(failures, deadline_ms, f"{name} was not answered by {self.bootstrap}: {error}")
+        raise AssertionError
+
+    async def back_off(self, failures: int, deadline_ms: int, what: str) -> None:
+        """Waits a little before the next try. TimedOut when there is no time for one."""
+        delay_ms = self.outside.backoff_ms(failures)
+        if self.outside.clock.monotonic_ms() + delay_ms > deadline_ms:
+            raise TimedOut(what)
+        await asyncio.sleep(delay_ms / 1000)
+
+    # Metadata.
+
+    def leader(self, partition: TopicPartition) -> Leader | None:
+        topic = self.topics.get(partition.topic)
+        return None if topic is None else topic.leaders.get(partition.partition)
+
+    async def know(self, topics: Iterable[str], timeout_ms: int = ASK_MS_MAX) -> None:
+        """Until the partitions of all these topics are known. KafkaError for what cannot be."""
+        names = set(topics)
+        self._interest |= names
+        start_ms = self.outside.clock.monotonic_ms()
+        failures = 0
+        while not names <= self.topics.keys():
+            failures += 1
+            try:
+                await self.refresh()
+            except NotReachable as error:
+                if not self.brokers:
+                    raise
+                await self.back_off(failures, start_ms + timeout_ms, error.message)
+                continue
+            missing = [name for name in sorted(names) if name not in self.topics]
+            for name in missing:
+                code = self.faults.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                waited_ms = self.outside.clock.monotonic_ms() - start_ms
+                if code in PLAINLY_WRONG or waited_ms >= UNKNOWN_TOPIC_MS_MAX:
+                    raise KafkaError(code, f"topic {name!r} of {self.bootstrap} cannot be used")
+            if missing:
+                await self.back_off(failures, start_ms + timeout_ms, f"topic {missing[0]!r} is not known")
+
+    async def refresh(self) -> None:
+        """Asks anew for all topics of interest. Callers at the same time share one request."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.ensure_future(self._refresh())
+            self._refreshing.add_done_callback(_heed)
+        await asyncio.shield(self._refreshing)
+
+    async def refresh_patiently(self, deadline_ms: int) -> None:
+        """The same, while brokers may be away for a moment: tries until then."""
+        for failures in range(1, 1_000_000):
+            try:
+                await self.refresh()
+                return
+            except NotReachable as error:
+                await self.back_off(failures, deadline_ms, error.message)
+
+    async def _refresh(self) -> None:
+        names = sorted(self._interest)
+        question = MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names],
+            allow_auto_topic_creation=self._creates_topics,
+        )
+        # A seed that was asked before may be the one broker that is cut off: another one is tried then.
+        self.learn(await self.ask(question, MetadataResponse))
+
+    def learn(self, answer: MetadataResponse) -> None:
+        self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
+        self.cluster_id = answer.cluster_id
+        self.controller_id = answer.controller_id
+        for topic in answer.topics:
+            if topic.name is None:
+                continue
+            if topic.error_code:
+                self.faults[topic.name] = KafkaError(topic.error_code).code
+                if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
+                    self.topics.pop(topic.name, None)
+            else:
+                self.faults.pop(topic.name, None)
+                self.topics[topic.name] = _newer(self.topics.get(topic.name), topic.name, topic)
+
+
+def _heed(task: "asyncio.Task[Peer] | asyncio.Task[None]") -> None:
+    """Whoever waited for a shared task may be gone when it fails; then nobody has to hear of it."""
+    if not task.cancelled():
+        task.exception()
+
+
+def parse_bootstrap(text: str) -> list[Address]:
+    """`host:port`, several with commas between them. ValueError with one sentence."""
+    addresses = []
+    for item in text.split(","):
+        host, colon, port = item.strip().rpartition(":")
+        if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise ValueError(f"bootstrap {text!r} is not host:port, or several with commas between them")
+        addresses.append(Address(host.strip("[]"), int(port)))
+    return addresses
+
+
+def _newer(known: Topic | None, name: str, told: MetadataResponseTopic) -> Topic:
+    """A broker that lags behind must not bring an old leader back; another topic id is another topic."""
+    same = known is not None and known.topic_id == told.topic_id
+    leaders: dict[int, Leader | None] = {}
+    for partition in told.partitions:
+        leader = None if partition.leader_id < 0 else Leader(partition.leader_id, partition.leader_epoch)
+        before = known.leaders.get(partition.partition_index) if same and known is not None else None
+        if before is not None and leader is not None and 0 <= leader.epoch < before.epoch:
+            leader = before
+        leaders[partition.partition_index] = leader
+    return Topic(name, told.topic_id or ZERO_UUID, leaders)
+
+
+def group_by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    grouped: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        grouped.setdefault(topic, []).append(partition)
+    return grouped

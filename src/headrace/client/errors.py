@@ -1,0 +1,24 @@
+"""What a client raises besides what a broker said."""
+
+from headrace.errors import ErrorCode, KafkaError
+
+
+class NotReachable(KafkaError):
+    """No broker answers."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.BROKER_NOT_AVAILABLE, message)
+
+
+class TimedOut(KafkaError):
+    """It was tried until its time was up. The text says what was in the way."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.REQUEST_TIMED_OUT, message)
+
+
+class BufferFull(KafkaError):
+    """The producer holds as much as it may: await `ready()` before the next `send()`."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, message)
