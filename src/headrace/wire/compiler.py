@@ -40,11 +40,13 @@ def encode(msg: Message, version: int) -> bytes:
 
 
 def precompile(*classes: type[Message]) -> None:
-    """Compiles every version of these now, so that no request pays for it."""
+    """Compiles every version of these now, so that no request pays for it. Once, for all nodes of a process."""
     for cls in classes:
         for version in cls.versions:
-            _decoder(cls, version, version)
-            _encoder(cls, version)
+            if version not in cls.decoders:
+                _decoder(cls, version, version)
+            if version not in cls.encoders:
+                _encoder(cls, version)
 
 
 def _check_version(cls: type[Message], version: int) -> None:
