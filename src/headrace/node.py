@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
@@ -83,13 +84,21 @@ class Ports:
     is_allowed: Allowed = allowed
 
 
+class _Part(NamedTuple):
+    """Something that runs, and the two ways in which it ends. Either may be a coroutine function."""
+
+    stop: Callable[[], object]
+    abandon: Callable[[], object]
+
+
 class Node:
     def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
         self.address = ""
         self.metrics_address = ""
+        self.broker: Broker | None = None
         self._ports = Ports() if ports is None else ports
-        self._stops: list[Callable[[], object]] = []
+        self._parts: list[_Part] = []
         self._serving = False
 
     async def start(self) -> None:
@@ -114,19 +123,21 @@ class Node:
         image = ClusterImage(self.config.node_id, self.config.settings)
         directories = self._open_directories(image.broker_config)
         store = await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload)
-        self._stops.append(store.close)
+        self._parts.append(_Part(store.close, store.close))
         controller = Controller(store, image, ports.clock, ports.random)
         await controller.start()
-        self._stops.append(controller.stop)
+        self._parts.append(_Part(controller.stop, _nothing))
         self._claim_directories(directories, image.cluster_id)
         partitions = Partitions(directories, ports.random)
-        broker = self._assemble(loop, image, controller, partitions)
+        broker = self.broker = self._assemble(loop, image, controller, partitions)
         dispatcher = Dispatcher(broker, HANDLERS)
         hub = Hub(loop, _limits(broker.config), broker.config.queued_max_request_bytes)
         listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
         host, port = _split(self.config.listen)
         bound = await listener.start(ports.network, host, port)
-        self._stops.append(lambda: self._drain(broker, dispatcher, listener))
+        self._parts.append(
+            _Part(lambda: self._drain(broker, dispatcher, listener), lambda: self._cut_off(broker, listener))
+        )
         self.address = str(Address(host, bound.port))
         await self._serve_pages(Monitoring(broker, listener))
         await controller.register(host, bound.port, broker.config.broker_rack)
@@ -137,7 +148,7 @@ class Node:
         controller.listen(broker.apply)
         housekeeping = Housekeeping(broker)
         housekeeping.start()
-        self._stops.append(housekeeping.stop)
+        self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
         self._serving = True
 
     def _assemble(
@@ -177,7 +188,9 @@ class Node:
 
     def _open_directories(self, config: BrokerConfig) -> list[LogDir]:
         directories: list[LogDir] = []
-        self._stops.append(lambda: self._close_directories(directories))
+        self._parts.append(
+            _Part(lambda: self._close_directories(directories), lambda: self._abandon_directories(directories))
+        )
         for path in filter(None, self.config.data.split(",")):
             directories.append(LogDir(self._ports.files, path))
         if not directories:
@@ -207,13 +220,17 @@ class Node:
             for partition, failure in directory.close():
                 log.error("%s was not closed cleanly, and is checked at the next start: %s", partition, failure)
 
+    def _abandon_directories(self, directories: list[LogDir]) -> None:
+        for directory in directories:
+            directory.abandon()
+
     # Pages and the end.
 
     async def _serve_pages(self, monitoring: Monitoring) -> None:
         host, port = _split(self.config.metrics)
         server = HttpServer(asyncio.get_running_loop(), monitoring.page)
         bound = await server.start(self._ports.network, host, port)
-        self._stops.append(server.close)
+        self._parts.append(_Part(server.close, server.close))
         self.metrics_address = str(Address(host, bound.port))
 
     async def _drain(self, broker: Broker, dispatcher: Dispatcher, listener: Listener) -> None:
@@ -223,16 +240,31 @@ class Node:
         await listener.drain(DRAIN_S_MAX)
         await broker.appends.drain()
 
+    async def _cut_off(self, broker: Broker, listener: Listener) -> None:
+        broker.appends.abandon()
+        await listener.drain(0)
+
     async def stop(self) -> None:
         """Finishes requests, flushes, marks the directories clean. In the reverse order of the start."""
-        while self._stops:
-            finished = self._stops.pop()()
+        await self._end(lambda part: part.stop)
+
+    async def abandon(self) -> None:
+        """Leaves everything as it is, as if the process had died: tests and the simulator start the next one on it."""
+        await self._end(lambda part: part.abandon)
+
+    async def _end(self, way: Callable[[_Part], Callable[[], object]]) -> None:
+        while self._parts:
+            finished = way(self._parts.pop())()
             if asyncio.iscoroutine(finished):
                 await finished
         close = getattr(self._ports.offload, "close", None)
         if close is not None:
             close()
         self._serving = False
+
+
+def _nothing() -> None:
+    pass
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -127,6 +127,11 @@ class Appends:
         while self._jobs:
             await asyncio.wait(self._jobs)
 
+    def abandon(self) -> None:
+        """As if the process had died: what was only queued never happened."""
+        self._dirty.clear()
+        self._after_turn.clear()
+
     def _readable_up_to(self, partition: Hosted, offset: int) -> None:
         if offset <= partition.log_end_offset:
             return
