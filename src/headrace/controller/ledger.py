@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 
 from headrace.controller import writing
+from headrace.controller.fence import FencedStore
 from headrace.controller.loading import Loaded, changes_since, decode_snapshot, leftover
 from headrace.core.cluster import Change, ClusterImage, Diff
 from headrace.metadata.store import MetadataStoreError, MetaStore, OutcomeUnknown, UnreadableMetadata
@@ -25,7 +26,7 @@ _RETRY_S = 0.05
 
 class Ledger:
     def __init__(self, store: MetaStore, image: ClusterImage, clock: Clock) -> None:
-        self.store = store
+        self.store = FencedStore(store, image.node_id)
         self.image = image
         self.on_change: Callable[[Diff], None] = lambda _: None
         """Called in the same loop turn in which the image changes."""
@@ -76,6 +77,7 @@ class Ledger:
         return False
 
     async def _refresh(self) -> None:
+        await self.store.move()  # else what an earlier attempt wrote might appear after the image was loaded
         loaded = decode_snapshot((await self.store.load(b"/")).kvs)
         self.apply(list(changes_since(self.image, loaded)))
         self._stale = False

@@ -137,6 +137,7 @@ def _counted(name: str, count: int, stored: Mapping[int, StoredPartition]) -> li
 
 
 def leftover(loaded: Loaded, topic_id: bytes, unfinished: records.UnfinishedRecord) -> dict[int, int]:
-    """Indexes and revisions of the partition records that an unfinished work left behind."""
+    """Indexes and revisions of partition records that an unfinished work left behind, and that no topic counts."""
     stored = loaded.partitions.get(topic_id, {})
-    return {n: stored[n].rev for n in range(unfinished.first, unfinished.last) if n in stored}
+    counted = next((count for known_id, count, _ in loaded.topics.values() if known_id == topic_id), 0)
+    return {n: stored[n].rev for n in range(max(unfinished.first, counted), unfinished.last) if n in stored}

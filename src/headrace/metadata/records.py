@@ -17,6 +17,7 @@ TOPIC_SETTINGS = b"/c/topic/"
 BROKER_SETTINGS = b"/c/broker/"
 BROKERS = b"/b/"
 UNFINISHED = b"/gc/"
+FENCES = b"/fence/"
 _ALL_BROKERS = b"default"
 
 
@@ -52,6 +53,10 @@ class ProducerIdsRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION)
     next: int
 
 
+class FenceRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
+    moved: int
+
+
 class _Version(msgspec.Struct):
     v: int = 0
 
@@ -64,6 +69,7 @@ R = TypeVar(
     UnfinishedRecord,
     OverridesRecord,
     ProducerIdsRecord,
+    FenceRecord,
     BrokerRecord,
 )
 
@@ -92,6 +98,10 @@ def unfinished_key(topic_id: bytes) -> bytes:
     return UNFINISHED + topic_id.hex().encode()
 
 
+def fence_key(node_id: int) -> bytes:
+    return b"%s%d" % (FENCES, node_id)
+
+
 def name_in(key: bytes, prefix: bytes) -> str:
     return key[len(prefix) :].decode()
 
@@ -116,6 +126,7 @@ def encode(
     | UnfinishedRecord
     | OverridesRecord
     | ProducerIdsRecord
+    | FenceRecord
     | BrokerRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
