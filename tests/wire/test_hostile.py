@@ -13,9 +13,14 @@ from headrace.model import Buffer
 from headrace.wire.compiler import decode, encode
 from headrace.wire.decode_writer import ITEMS_MAX
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic
-from headrace.wire.messages.metadata import MetadataRequest
+from headrace.wire.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    MetadataRequest,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from headrace.wire.messages.produce import ProduceRequest, ProduceResponse
-from headrace.wire.primitives import uvarint
+from headrace.wire.primitives import uvarint, uvarint_tail
 from headrace.wire.struct import Message, ProtocolError
 from tests.wire.oracle import PAIRS, kio_bytes, kio_class, random_entity
 
@@ -190,7 +195,13 @@ def test_of_two_equal_tags_the_last_counts_whatever_their_order() -> None:
             "records has a negative length",
         ),
         (3, b"\xff\xff" + bytes(6) + b"\0\0\0\1\xff\xff\0\0\0\0", "name must not be null"),
+        (
+            3,
+            b"\xff\xff" + bytes(6) + b"\0\0\0\x0b" + bytes(60),
+            "topic_data claims more items than the message can hold",
+        ),
         (9, b"\0" + bytes(6) + b"\0\0", "topic_data must not be null"),
+        (9, b"\0" + bytes(6) + b"\x0c" + bytes(29), "topic_data claims more items than the message can hold"),
         (9, b"\x80\x80\x80\x80\x80\x00" + bytes(8), "a varint is too long"),
         (9, b"\x80\x80\x80\x80\x08" + bytes(8), "a varint is too long"),
         (9, b"\2\xff" + bytes(8), "malformed"),
@@ -201,6 +212,40 @@ def test_a_produce_request_with_a_bad_length_is_refused(version: int, wire: byte
     for make in BUFFERS:
         with pytest.raises(ProtocolError, match=sentence):
             decode(ProduceRequest, version, make(wire))
+
+
+def test_a_value_is_null_only_in_versions_that_allow_it() -> None:
+    assert decode(MetadataRequest, 1, b"\xff\xff\xff\xff").topics is None
+    with pytest.raises(ProtocolError, match="topics must not be null"):
+        decode(MetadataRequest, 0, b"\xff\xff\xff\xff")
+    nameless = MetadataResponse(brokers=[], topics=[MetadataResponseTopic(name=None, partitions=[])])
+    assert decode(MetadataResponse, 12, encode(nameless, 12)) == nameless
+    with pytest.raises(ProtocolError, match="name must not be null"):
+        decode(MetadataResponse, 11, encode(nameless, 12))
+    with pytest.raises(ProtocolError, match="MetadataResponse v11 cannot carry its values"):
+        encode(nameless, 11)
+
+
+def test_a_struct_is_there_or_null_and_nothing_else() -> None:
+    request = b"\1\0\0\0\5%b\0"
+    assert decode(DescribeTopicPartitionsRequest, 0, request % b"\xff").cursor is None
+    cursor = decode(DescribeTopicPartitionsRequest, 0, request % b"\1\2t\0\0\0\7\0").cursor
+    assert cursor is not None and cursor.partition_index == 7
+    for mark in (b"\0", b"\2", b"\xfe"):
+        assert refused(DescribeTopicPartitionsRequest, 0, request % mark)
+        assert refused(DescribeTopicPartitionsRequest, 0, request % (mark + b"\2t\0\0\0\7\0"))
+
+
+@given(st.integers(0, 2**31 - 1))
+@example(127)
+@example(128)
+@example(2**28)
+def test_a_varint_makes_the_round_trip(value: int) -> None:
+    wire = uvarint(value)
+    if value > 127:
+        assert uvarint_tail(wire, 1, wire[0]) == (value, len(wire))
+    else:
+        assert wire == bytes([value])
 
 
 def test_overlong_varints_are_read_as_kafka_reads_them() -> None:

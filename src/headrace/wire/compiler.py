@@ -30,7 +30,8 @@ def encode_parts(msg: Message, version: int) -> list[Buffer]:
     itself, so whoever sends must be done before they change."""
     try:
         return (msg.encoders.get(version) or _encoder(type(msg), version))(msg)
-    except struct.error as error:
+    except (struct.error, AttributeError, TypeError) as error:
+        # A number too wide, or None where this version has no null.
         raise ProtocolError(f"{type(msg).__name__} v{version} cannot carry its values: {error}") from error
 
 
