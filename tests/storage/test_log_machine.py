@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.core.epochs import EpochList
 from headrace.core.producers import ProducerTable
@@ -39,6 +39,8 @@ class LogMachine(RuleBasedStateMachine):
     @initialize(interval=st.sampled_from([0, 100, 300]), segment_bytes=st.sampled_from([300, 1000, 5000]))
     def begin(self, interval: int, segment_bytes: int) -> None:
         self.now_ms = 10_000
+        self.may_come_back = False
+        """Whether records were cut off, and that is not on the disk yet."""
         self.files = MemoryFiles(lambda: self.now_ms)
         self.config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval, segment_ms=5_000)
         self.batches: list[Written] = []
@@ -88,6 +90,7 @@ class LogMachine(RuleBasedStateMachine):
         job.run()
         self.log.flushed(job)
         assert self.log.recovery_point == self.end
+        self.may_come_back = False
 
     @rule()
     def checkpoint(self) -> None:
@@ -103,6 +106,7 @@ class LogMachine(RuleBasedStateMachine):
         self.log.truncate_to(offset)
         self.epoch = max(self.epoch, 0)
         if offset < self.end:
+            self.may_come_back = True
             kept = [written for written in self.batches if written.last < offset and offset > self.start]
             dropped = self.batches[len(kept)] if len(kept) < len(self.batches) else None
             self.end = min(offset, dropped.first if dropped else offset) if offset > self.start else offset
@@ -112,10 +116,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 3_000))
     def retain_bytes(self, kept: int) -> None:
-        self.log.config = LogConfig(retention_ms=-1, retention_bytes=kept, segment_bytes=self.config.segment_bytes)
+        self.log.configure(LogConfig(retention_ms=-1, retention_bytes=kept, segment_bytes=self.config.segment_bytes))
         sizes = [(segment.base_offset, segment.size) for segment in self.log.segments]
         dropped = self.log.enforce_retention(self.now_ms, self.end)
-        self.log.config = self.config
+        self.log.configure(self.config)
         excess = sum(size for _, size in sizes) - kept
         expected = 0
         for _, size in sizes:
@@ -129,9 +133,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule(age_ms=st.integers(0, 10_000))
     def retain_time(self, age_ms: int) -> None:
         start = self.start
-        self.log.config = LogConfig(retention_ms=age_ms, segment_bytes=self.config.segment_bytes)
+        self.log.configure(LogConfig(retention_ms=age_ms, segment_bytes=self.config.segment_bytes))
         self.log.enforce_retention(self.now_ms, self.end)
-        self.log.config = self.config
+        self.log.configure(self.config)
         self.start = max(self.start, self.log.segments[0].base_offset) if len(self.log.segments) else self.start
         # Nothing young enough is gone, and of the oldest segment something is.
         for written in self.batches:
@@ -151,6 +155,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def restart_cleanly(self) -> None:
         assert self.directory.close() == []
+        self.may_come_back = False
         self.open()
         assert self.log.recovery is None
 
@@ -165,6 +170,7 @@ class LogMachine(RuleBasedStateMachine):
         self.open()
         self.end_may_be_anything_from(self.end)
 
+    @precondition(lambda self: not self.may_come_back)
     @rule(seed=st.none() | st.integers(0, 2**32))
     def lose_power(self, seed: int | None) -> None:
         promised = self.log.recovery_point

@@ -15,7 +15,6 @@ from headrace.storage.residency import Residency
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
-PENDING_BYTES_MAX = 4096
 NO_TIMESTAMP = -1
 
 _WORD = "I"
@@ -34,10 +33,6 @@ class _IndexFile:
         self._file: File | None = None if size is None else files.open(path)
         self._written_bytes = size or 0
         self._pending = bytearray()
-
-    @property
-    def wants_write(self) -> bool:
-        return len(self._pending) >= PENDING_BYTES_MAX
 
     def write_pending(self) -> File:
         """Every entry is in the file; there is a file even without entries, since Kafka expects one."""

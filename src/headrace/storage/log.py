@@ -16,7 +16,6 @@ from headrace.storage import producer_state, retention, times
 from headrace.storage.checkpoints import format_leader_epochs, format_partition_metadata
 from headrace.storage.files import File, parent_of
 from headrace.storage.flush import FlushJob
-from headrace.storage.index import NO_TIMESTAMP
 from headrace.storage.log_config import NEVER, LogConfig
 from headrace.storage.recovery import Recovery
 from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
@@ -52,7 +51,10 @@ class Log:
         "_epoch_on_disk",
         "_exists",
         "_flushed_ms",
+        "_offset_max",
+        "_segment_bytes_max",
         "_shared",
+        "_timestamp_max",
         "_unsynced",
         "_unsynced_directories",
         "_unsynced_segments",
@@ -100,6 +102,7 @@ class Log:
         """Whether the files are as a clean stop leaves them."""
         # How often records were cut off: a flush that began before says nothing about what came after.
         self._cuts = 0
+        self._set_limits()
 
     @property
     def size_bytes(self) -> int:
@@ -119,14 +122,13 @@ class Log:
         """
         if self.failure is not None:
             raise self.failure
-        self._shared.changing()
+        if self._shared.is_unchanged:
+            self._shared.changing()
         segment = self.segments.active
         if segment is None:
             segment = self._begin(batches[0][1], now_ms)
-        elif segment.indexes_are_full(self.config.index_bytes_max, len(batches)):
+        elif segment.entries_left <= len(batches):
             segment = self._roll(batches[0][1].base_offset, now_ms)
-        segment_bytes = self.config.segment_bytes
-        timestamp_max, offset_max = self._limits(segment, now_ms)
         end = segment.size
         if not end:
             segment.created_ms = now_ms
@@ -134,43 +136,57 @@ class Log:
         for at, (_, header) in enumerate(batches):
             if header.leader_epoch > self._epoch_on_disk:
                 self._begin_epoch(header)
-            size = header.batch_length + SIZE_AHEAD_OF_LENGTH
-            last_offset = header.base_offset + header.last_offset_delta
-            if end and (end + size > segment_bytes or header.max_timestamp > timestamp_max or last_offset > offset_max):
+            end += header.batch_length + SIZE_AHEAD_OF_LENGTH
+            if (
+                end > self._segment_bytes_max
+                or header.max_timestamp > self._timestamp_max
+                or header.base_offset + header.last_offset_delta > self._offset_max
+            ) and end > header.size:
                 self._write(segment, batches[taken:at])
                 taken = at
                 segment = self._roll(header.base_offset, now_ms)
-                timestamp_max, offset_max = self._limits(segment, now_ms)
-                end = 0
-            end += size
+                end = header.size
         self._write(segment, batches[taken:] if taken else batches)
-
-    def _limits(self, segment: Segment, now_ms: int) -> tuple[int, int]:
-        """The highest timestamp and offset that the segment takes."""
-        config = self.config
-        age_ms_max = config.segment_ms
-        if config.segment_jitter_ms:
-            # So that partitions which began together do not roll together; the same after a restart.
-            seed = crc32(f"{self.directory}/{segment.base_offset}".encode())
-            age_ms_max -= seed % min(config.segment_jitter_ms, config.segment_ms)
-        first_timestamp = segment.first_timestamp()
-        if first_timestamp >= 0:
-            timestamp_max = first_timestamp + age_ms_max
-        else:
-            timestamp_max = NEVER if now_ms - segment.began_ms() <= age_ms_max else NO_TIMESTAMP - 1
-        return timestamp_max, segment.base_offset + RELATIVE_OFFSET_MAX
 
     def _write(self, segment: Segment, batches: Sequence[tuple[Buffer, BatchHeader]]) -> None:
         if not batches:
             return
+        self.is_complete = False
+        is_first = not segment.size
         try:
-            self.is_complete = False
             segment.append(batches)
             self.log_end_offset = segment.end_offset
-            segment.write_indexes_if_due()
+            if segment.has_many_unwritten_entries:
+                segment.write_indexes()
         except OSError as error:
             self.failure = error
             raise
+        if is_first:
+            self._set_limits()
+
+    def configure(self, config: LogConfig) -> None:
+        self.config = config
+        self._set_limits()
+
+    def _set_limits(self) -> None:
+        """What the active segment takes: bytes, the highest timestamp and the highest offset."""
+        config, segment = self.config, self.segments.active
+        self._segment_bytes_max = config.segment_bytes
+        self._timestamp_max = self._offset_max = NEVER
+        if segment is None:
+            return
+        self._offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+        first_timestamp = segment.first_timestamp()
+        if first_timestamp >= 0:
+            self._timestamp_max = first_timestamp + self._age_ms_max(segment)
+
+    def _age_ms_max(self, segment: Segment) -> int:
+        config = self.config
+        if not config.segment_jitter_ms:
+            return config.segment_ms
+        # So that partitions which began together do not roll together; the same after a restart.
+        seed = crc32(f"{self.directory}/{segment.base_offset}".encode())
+        return config.segment_ms - seed % min(config.segment_jitter_ms, config.segment_ms)
 
     def _begin(self, first: BatchHeader, now_ms: int) -> Segment:
         """The first append ever, or since everything was removed."""
@@ -186,9 +202,9 @@ class Log:
 
     def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
         self._unsynced_directories.add(self.directory)
-        return self.segments.add(
-            base_offset, self.config.index_interval_bytes, size=None, end_offset=base_offset, created_ms=now_ms
-        )
+        segment = self.segments.add(base_offset, self.config, size=None, end_offset=base_offset, created_ms=now_ms)
+        self._set_limits()
+        return segment
 
     def _begin_epoch(self, first: BatchHeader) -> None:
         self.epochs.assign(first.leader_epoch, first.base_offset)
@@ -217,7 +233,7 @@ class Log:
     def roll_if_old(self, now_ms: int) -> bool:
         """Also a partition that nobody writes to any more completes its segment, by the wall clock."""
         segment = self.segments.active
-        if segment is None or not segment.size or now_ms - segment.began_ms() <= self.config.segment_ms:
+        if segment is None or not segment.size or now_ms - segment.began_ms() <= self._age_ms_max(segment):
             return False
         self._shared.changing()
         self._roll(self.log_end_offset, now_ms)
@@ -343,6 +359,7 @@ class Log:
         self._lower_recovery_point(self.log_end_offset)
         self._cut_epochs(self.log_end_offset)
         self._remove_snapshots()
+        self._set_limits()
         self.reload_producers()
 
     def _cut_epochs(self, offset: int) -> None:
@@ -368,6 +385,8 @@ class Log:
     def _lower_recovery_point(self, offset: int) -> None:
         """Durable before the bytes go: a log that is shorter than its recovery point has lost something."""
         self._cuts += 1
+        self.is_complete = False
+        self._unsynced_directories.add(self.directory)
         if offset < self.recovery_point:
             self.recovery_point = offset
             if self._shared.on_lowered_recovery_point is not None:

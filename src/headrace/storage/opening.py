@@ -95,7 +95,7 @@ def _segments(shared: Shared, directory: str, names: list[str], config: LogConfi
     for at, base_offset in enumerate(bases):
         size = shared.files.size(f"{directory}/{base_offset:020d}{LOG_SUFFIX}")
         end_offset = bases[at + 1] if at + 1 < len(bases) else base_offset
-        segments.add(base_offset, config.index_interval_bytes, size=size, end_offset=end_offset, created_ms=None)
+        segments.add(base_offset, config, size=size, end_offset=end_offset, created_ms=None)
     return segments
 
 

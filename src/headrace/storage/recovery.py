@@ -113,7 +113,7 @@ class _Scan:
         self.reason = self._fault(header, crc)
         if self.reason is not None:
             return False
-        self.segment.note(position, header)
+        self.segment.note(position, ((None, header),))
         self.expected = header.last_offset + 1
         self._epoch = header.leader_epoch
         if header.leader_epoch > self.epochs.latest:

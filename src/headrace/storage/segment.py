@@ -6,13 +6,14 @@ inside what was read is where the walk begins.
 
 import struct
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 from headrace.errors import CorruptLog
 from headrace.model import Buffer
 from headrace.storage.files import File, Files
 from headrace.storage.index import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from headrace.storage.log_config import LogConfig
 from headrace.storage.residency import Residency
 from headrace.storage.walk import walk
 from headrace.wire.batch import HEADER_BYTES, MAGIC, SIZE_AHEAD_OF_LENGTH, SIZE_MIN, BatchHeader, read_header
@@ -25,6 +26,8 @@ SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 CURSORS_MAX = 32
+UNWRITTEN_ENTRIES_MAX = 512
+ENTRIES_MAX = RELATIVE_OFFSET_MAX
 
 _PLACE_IN_LOG = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 
@@ -42,13 +45,16 @@ class Segment:
         "_files",
         "_first_timestamp",
         "_in_memory",
+        "_index_bytes_max",
         "_index_interval_bytes",
         "_offset_index",
         "_stem",
         "_time_index",
+        "_unwritten_entries",
         "base_offset",
         "created_ms",
         "end_offset",
+        "entries_left",
         "log",
         "max_timestamp",
         "max_timestamp_offset",
@@ -60,7 +66,7 @@ class Segment:
         files: Files,
         directory: str,
         base_offset: int,
-        index_interval_bytes: int,
+        config: LogConfig,
         indexes_in_memory: Residency,
         *,
         size: int | None,
@@ -70,7 +76,8 @@ class Segment:
         """`size` is that of the log file; None makes a new one."""
         self._files = files
         self._stem = f"{directory}/{base_offset:020d}"
-        self._index_interval_bytes = index_interval_bytes
+        self._index_interval_bytes = config.index_interval_bytes
+        self._index_bytes_max = config.index_bytes_max
         self._in_memory = indexes_in_memory
         self.base_offset = base_offset
         self.end_offset = end_offset
@@ -79,6 +86,9 @@ class Segment:
         self.max_timestamp_offset = base_offset
         self._first_timestamp: int | None = None
         self._bytes_since_entry = 0
+        self._unwritten_entries = 0
+        self.entries_left = ENTRIES_MAX
+        """How many more batches can be indexed; a bound while the indexes are not open."""
         # Where the batch begins that holds an offset at which somebody will most likely read next.
         self._cursors: dict[int, int] | None = None
         self._appended_offset = self._appended_at = -1
@@ -113,39 +123,49 @@ class Segment:
             raise
         self._appended_offset = batches[0][1].base_offset
         self._appended_at = position
-        for _, header in batches:
-            position = self.note(position, header)
-        self.size = position
+        self.size = self.note(position, batches)
         last = batches[-1][1]
         self.end_offset = last.base_offset + last.last_offset_delta + 1
 
-    def note(self, position: int, header: BatchHeader) -> int:
-        """Indexes the batch at `position`, which is the last one; returns where it ends."""
-        if header.max_timestamp > self.max_timestamp:
-            self.max_timestamp = header.max_timestamp
-            self.max_timestamp_offset = header.base_offset + header.last_offset_delta
+    def note(self, position: int, batches: Iterable[tuple[object, BatchHeader]]) -> int:
+        """Indexes the batches from `position` on, which are the last ones; returns where they end."""
         if not position:
-            self._first_timestamp = header.max_timestamp
-        if self._bytes_since_entry > self._index_interval_bytes:
-            assert self._offset_index is not None and self._time_index is not None
-            self._offset_index.append(header.base_offset + header.last_offset_delta, position)
-            self._time_index.append(self.max_timestamp, self.max_timestamp_offset)
-            self._bytes_since_entry = 0
-        size = header.batch_length + SIZE_AHEAD_OF_LENGTH
-        self._bytes_since_entry += size
-        return position + size
+            self._first_timestamp = None
+        for _, header in batches:
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.base_offset + header.last_offset_delta
+            if self._first_timestamp is None and not position:
+                self._first_timestamp = header.max_timestamp
+            if self._bytes_since_entry > self._index_interval_bytes:
+                self._index(header.base_offset + header.last_offset_delta, position)
+            size = header.batch_length + SIZE_AHEAD_OF_LENGTH
+            self._bytes_since_entry += size
+            position += size
+        return position
 
-    def write_indexes_if_due(self) -> None:
-        if self._offset_index is not None and self._offset_index.wants_write:
-            self._offset_index.write_pending()
-        if self._time_index is not None and self._time_index.wants_write:
-            self._time_index.write_pending()
+    def _index(self, last_offset: int, position: int) -> None:
+        assert self._offset_index is not None and self._time_index is not None
+        self._offset_index.append(last_offset, position)
+        self._time_index.append(self.max_timestamp, self.max_timestamp_offset)
+        self._bytes_since_entry = 0
+        self._unwritten_entries += 1
+        self.entries_left -= 1
+
+    @property
+    def has_many_unwritten_entries(self) -> bool:
+        return self._unwritten_entries >= UNWRITTEN_ENTRIES_MAX
+
+    def write_indexes(self) -> list[File]:
+        self._unwritten_entries = 0
+        offset_index, time_index = self.open_indexes()
+        return [offset_index.write_pending(), time_index.write_pending()]
 
     def complete(self) -> list[File]:
         """Nothing more is expected: the time index gets its last entry, and every entry is in its file."""
-        offset_index, time_index = self.open_indexes()
+        _, time_index = self.open_indexes()
         time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        return [self.log, offset_index.write_pending(), time_index.write_pending()]
+        return [self.log, *self.write_indexes()]
 
     def first_timestamp(self) -> int:
         """Age is counted from here, in record time."""
@@ -175,16 +195,6 @@ class Segment:
     def modified_ms(self) -> int:
         return self._files.modified_ms(self.log.path)
 
-    def indexes_are_full(self, index_bytes_max: int, batches: int) -> bool:
-        """Whether that many more batches could be too many for either index."""
-        if self._offset_index is None or self._time_index is None:
-            return False
-        return (
-            self._offset_index.size + OFFSET_ENTRY.size * batches > index_bytes_max
-            # One place is kept for the entry that completes the index.
-            or self._time_index.size + TIME_ENTRY.size * (batches + 1) > index_bytes_max
-        )
-
     # Indexes
 
     def open_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
@@ -198,6 +208,7 @@ class Segment:
         offset_index = OffsetIndex(self._files, offset_path, self.base_offset, offset_size, self._in_memory)
         time_index = TimeIndex(self._files, time_path, self.base_offset, time_size)
         self._offset_index, self._time_index = offset_index, time_index
+        self._count_entries_left()
         if not (offset_index.is_sound(self.size) and time_index.is_sound(max(self.end_offset, self.base_offset + 1))):
             return self.rebuild_indexes()
         self.max_timestamp, self.max_timestamp_offset = time_index.last_timestamp, time_index.last_offset
@@ -207,7 +218,7 @@ class Segment:
         """From the headers of the log."""
         indexes = self.reset_indexes()
         for position, header in walk(self.log, 0, self.size):
-            self.note(position, header)
+            self.note(position, ((None, header),))
         self.complete()
         return indexes
 
@@ -223,7 +234,16 @@ class Segment:
         offset_path, time_path = self._stem + INDEX_SUFFIX, self._stem + TIME_INDEX_SUFFIX
         self._offset_index = OffsetIndex(self._files, offset_path, self.base_offset, None, self._in_memory)
         self._time_index = TimeIndex(self._files, time_path, self.base_offset, None)
+        self._count_entries_left()
         return self._offset_index, self._time_index
+
+    def _count_entries_left(self) -> None:
+        assert self._offset_index is not None and self._time_index is not None
+        self.entries_left = min(
+            (self._index_bytes_max - self._offset_index.size) // OFFSET_ENTRY.size,
+            # One place is kept for the entry that completes the index.
+            (self._index_bytes_max - self._time_index.size) // TIME_ENTRY.size - 1,
+        )
 
     # Reading
 

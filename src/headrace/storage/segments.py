@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from headrace.storage.log_config import LogConfig
 from headrace.storage.segment import Segment
 from headrace.storage.shared import Shared
 from headrace.storage.walk import walk
@@ -33,14 +34,14 @@ class Segments:
         return sum(segment.size for segment in self._segments)
 
     def add(
-        self, base_offset: int, index_interval_bytes: int, *, size: int | None, end_offset: int, created_ms: int | None
+        self, base_offset: int, config: LogConfig, *, size: int | None, end_offset: int, created_ms: int | None
     ) -> Segment:
         """`size` is None for a new segment."""
         segment = Segment(
             self._shared.files,
             self._directory,
             base_offset,
-            index_interval_bytes,
+            config,
             self._shared.indexes_in_memory,
             size=size,
             end_offset=end_offset,

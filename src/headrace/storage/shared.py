@@ -14,7 +14,14 @@ INDEX_BYTES_IN_MEMORY_MAX = 64 << 20
 class Shared:
     """`before_first_change` runs once, before anything that the last clean stop wrote is no longer true."""
 
-    __slots__ = ("_before_first_change", "files", "indexes_in_memory", "on_lowered_recovery_point", "trash")
+    __slots__ = (
+        "_before_first_change",
+        "files",
+        "indexes_in_memory",
+        "is_unchanged",
+        "on_lowered_recovery_point",
+        "trash",
+    )
 
     def __init__(
         self,
@@ -28,6 +35,7 @@ class Shared:
         self.indexes_in_memory = Residency(index_bytes_in_memory_max)
         self._before_first_change = before_first_change
         self.on_lowered_recovery_point = on_lowered_recovery_point
+        self.is_unchanged = before_first_change is not None
         self.trash: list[str] = []
         """Renamed files and directories that are waiting to be removed, off the loop: a gigabyte takes its time."""
 
@@ -35,6 +43,7 @@ class Shared:
         if self._before_first_change is not None:
             self._before_first_change()
             self._before_first_change = None
+        self.is_unchanged = False
 
     def discard(self, paths: Iterable[str]) -> None:
         for path in paths:
