@@ -116,10 +116,10 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(kept=st.integers(0, 3_000))
     def retain_bytes(self, kept: int) -> None:
-        self.log.configure(LogConfig(retention_ms=-1, retention_bytes=kept, segment_bytes=self.config.segment_bytes))
+        self.log.config = LogConfig(retention_ms=-1, retention_bytes=kept, segment_bytes=self.config.segment_bytes)
         sizes = [(segment.base_offset, segment.size) for segment in self.log.segments]
         dropped = self.log.enforce_retention(self.now_ms, self.end)
-        self.log.configure(self.config)
+        self.log.config = self.config
         excess = sum(size for _, size in sizes) - kept
         expected = 0
         for _, size in sizes:
@@ -133,9 +133,9 @@ class LogMachine(RuleBasedStateMachine):
     @rule(age_ms=st.integers(0, 10_000))
     def retain_time(self, age_ms: int) -> None:
         start = self.start
-        self.log.configure(LogConfig(retention_ms=age_ms, segment_bytes=self.config.segment_bytes))
+        self.log.config = LogConfig(retention_ms=age_ms, segment_bytes=self.config.segment_bytes)
         self.log.enforce_retention(self.now_ms, self.end)
-        self.log.configure(self.config)
+        self.log.config = self.config
         self.start = max(self.start, self.log.segments[0].base_offset) if len(self.log.segments) else self.start
         # Nothing young enough is gone, and of the oldest segment something is.
         for written in self.batches:

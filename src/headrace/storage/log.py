@@ -47,6 +47,7 @@ class Log:
     """Made by `opening.open_log`. Without a directory until the first append."""
 
     __slots__ = (
+        "_config",
         "_cuts",
         "_epoch_on_disk",
         "_exists",
@@ -58,7 +59,6 @@ class Log:
         "_unsynced",
         "_unsynced_directories",
         "_unsynced_segments",
-        "config",
         "directory",
         "epochs",
         "failure",
@@ -78,7 +78,7 @@ class Log:
         self._shared = shared
         self.directory = directory
         self.topic_id = topic_id
-        self.config = config
+        self._config = config
         self._exists = contents is not None
         if contents is None:
             contents = Contents(Segments(shared, directory), EpochList(), -1, ProducerTable(), 0, 0, 0, None, [])
@@ -102,6 +102,15 @@ class Log:
         """Whether the files are as a clean stop leaves them."""
         # How often records were cut off: a flush that began before says nothing about what came after.
         self._cuts = 0
+        self._set_limits()
+
+    @property
+    def config(self) -> LogConfig:
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
         self._set_limits()
 
     @property
@@ -164,13 +173,9 @@ class Log:
         if is_first:
             self._set_limits()
 
-    def configure(self, config: LogConfig) -> None:
-        self.config = config
-        self._set_limits()
-
     def _set_limits(self) -> None:
         """What the active segment takes: bytes, the highest timestamp and the highest offset."""
-        config, segment = self.config, self.segments.active
+        config, segment = self._config, self.segments.active
         self._segment_bytes_max = config.segment_bytes
         self._timestamp_max = self._offset_max = NEVER
         if segment is None:
@@ -181,7 +186,7 @@ class Log:
             self._timestamp_max = first_timestamp + self._age_ms_max(segment)
 
     def _age_ms_max(self, segment: Segment) -> int:
-        config = self.config
+        config = self._config
         if not config.segment_jitter_ms:
             return config.segment_ms
         # So that partitions which began together do not roll together; the same after a restart.
@@ -202,7 +207,7 @@ class Log:
 
     def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
         self._unsynced_directories.add(self.directory)
-        segment = self.segments.add(base_offset, self.config, size=None, end_offset=base_offset, created_ms=now_ms)
+        segment = self.segments.add(base_offset, self._config, size=None, end_offset=base_offset, created_ms=now_ms)
         self._set_limits()
         return segment
 
@@ -332,7 +337,7 @@ class Log:
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Drops old segments by time and size, only of committed records. Returns how many."""
-        count = retention.expired(self.segments, self.config, now_ms, min(high_watermark, self.log_end_offset))
+        count = retention.expired(self.segments, self._config, now_ms, min(high_watermark, self.log_end_offset))
         if not count:
             return 0
         self._shared.changing()
@@ -396,7 +401,7 @@ class Log:
 
     def needs_flush_before_ack(self) -> bool:
         """`flush.messages` is reached: what was appended is not to be answered before it is synced."""
-        return self.log_end_offset - self.recovery_point >= self.config.flush_messages
+        return self.log_end_offset - self.recovery_point >= self._config.flush_messages
 
     def needs_flush(self, now_ms: int) -> bool:
         if self._unsynced_segments or self.needs_flush_before_ack():
@@ -404,7 +409,7 @@ class Log:
         if self.log_end_offset == self.recovery_point or self._flushed_ms is None:
             self._flushed_ms = now_ms
             return False
-        return now_ms - self._flushed_ms >= self.config.flush_ms
+        return now_ms - self._flushed_ms >= self._config.flush_ms
 
     def flush_job(self) -> FlushJob:
         if self.failure is not None:

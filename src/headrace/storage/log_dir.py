@@ -103,10 +103,11 @@ class LogDir:
     @property
     def partitions(self) -> list[TopicPartition]:
         """Those that have a directory."""
-        return sorted(self._on_disk)
+        return sorted(self._on_disk | {name for name, log in self._logs.items() if log.exists})
 
     def exists(self, topic: str, partition: int) -> bool:
-        return TopicPartition(topic, partition) in self._on_disk
+        name = TopicPartition(topic, partition)
+        return name in self._on_disk or (name in self._logs and self._logs[name].exists)
 
     def topic_id_of(self, topic: str, partition: int) -> bytes | None:
         """Whose partition the directory is, if it says so."""
