@@ -68,7 +68,10 @@ class Metrics:
             self.batches_in += 1
             self.messages_in += outcome.end_offset - outcome.base_offset
         else:
-            self.produce_failures[outcome] = self.produce_failures.get(outcome, 0) + 1
+            self.produce_failed(outcome)
+
+    def produce_failed(self, error: ErrorCode) -> None:
+        self.produce_failures[error] = self.produce_failures.get(error, 0) + 1
 
     def families(self) -> Iterator[Family]:
         topic_metrics = "kafka_server_brokertopicmetrics_"

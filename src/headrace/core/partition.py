@@ -20,7 +20,6 @@ from headrace.wire.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     MAGIC,
-    MAGIC_AT,
     SIZE_AHEAD_OF_LENGTH,
     TRANSACTIONAL,
     BatchHeader,
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from headrace.core.fetch_entries import Entry
 
 CODEC_MAX = 4
+NO_TIMESTAMP = -1
 APPEND_TIME = "LogAppendTime"
 
 
@@ -109,7 +109,7 @@ class Partition(Generic[L]):
         self.assigned_end_offset = 0
         self.subscribers: Entry | None = None
         self.unwritten: list[Accepted] = []
-        self.waiting_acks: list[Callable[[], None]] | None = None
+        self.waiting_acks: dict[Callable[[], None], None] | None = None
         self._log: L | None = None
         self._open_log = open_log
 
@@ -153,16 +153,16 @@ class Partition(Generic[L]):
             return self.error
         size = len(records)
         if size < HEADER_BYTES:
-            old_format = size > MAGIC_AT and records[MAGIC_AT] < MAGIC
-            return ErrorCode.INVALID_RECORD if old_format else ErrorCode.CORRUPT_MESSAGE
+            return ErrorCode.INVALID_RECORD
         fields = HEADER.unpack_from(records)
         verdict = self._judge(records, size, fields, now_ms)
         if verdict:
             return verdict
+        producers = self.log.producers  # Opens the log, which may correct what is assigned.
         base_offset = self.assigned_end_offset
         header: BatchHeader = tuple.__new__(BatchHeader, (base_offset, fields[1], self.leader_epoch, *fields[3:]))
         if header.producer_id >= 0:
-            known = self.log.producers.check(header)
+            known = producers.check(header)
             if isinstance(known, Duplicate):
                 stamped = self.config.message_timestamp_type == APPEND_TIME
                 return Appended(known.base_offset, known.last_offset + 1, known.timestamp if stamped else -1)
@@ -175,14 +175,14 @@ class Partition(Generic[L]):
             stamp_append_time(records, 0, size, now_ms)
             header = read_header(records)
         if header.producer_id >= 0:
-            self.log.producers.record(header, base_offset, now_ms)
+            producers.record(header, base_offset, now_ms)
         end_offset = self.assigned_end_offset = base_offset + header.record_count
         self.unwritten.append(Accepted(records, header))
         return Appended(base_offset, end_offset, append_time_ms)
 
     def _judge(self, records: memoryview, size: int, fields: tuple[int, ...], now_ms: int) -> ErrorCode:
         (
-            _,
+            base_offset,
             batch_length,
             _,
             magic,
@@ -201,12 +201,12 @@ class Partition(Generic[L]):
             return ErrorCode.INVALID_RECORD if magic < MAGIC else ErrorCode.CORRUPT_MESSAGE
         if batch_length + SIZE_AHEAD_OF_LENGTH != size:
             # Exactly one whole batch per partition: a longer one is cut off, a shorter one has company.
-            return ErrorCode.CORRUPT_MESSAGE if batch_length + SIZE_AHEAD_OF_LENGTH > size else ErrorCode.INVALID_RECORD
+            return ErrorCode.INVALID_RECORD
         if size > config.max_message_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE
         if crc_of(records, 0, size) != crc:
             return ErrorCode.CORRUPT_MESSAGE
-        if count != last_offset_delta + 1 or count <= 0 or attributes & CONTROL:
+        if count != last_offset_delta + 1 or count <= 0 or attributes & CONTROL or base_offset:
             return ErrorCode.INVALID_RECORD
         if attributes & CODEC_BITS > CODEC_MAX:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
@@ -214,10 +214,12 @@ class Partition(Generic[L]):
             return ErrorCode.INVALID_TXN_STATE
         if producer_id >= 0 and (epoch < 0 or seq < 0):
             return ErrorCode.INVALID_RECORD
-        if config.message_timestamp_type != APPEND_TIME and (
-            attributes & LOG_APPEND_TIME
-            or max_ms - now_ms > config.message_timestamp_after_max_ms
-            or now_ms - base_ms > config.message_timestamp_before_max_ms
+        if attributes & LOG_APPEND_TIME or (
+            config.message_timestamp_type != APPEND_TIME
+            and (
+                max_ms - now_ms > config.message_timestamp_after_max_ms
+                or (now_ms - base_ms > config.message_timestamp_before_max_ms and base_ms != NO_TIMESTAMP)
+            )
         ):
             return ErrorCode.INVALID_TIMESTAMP
         return ErrorCode.NONE
