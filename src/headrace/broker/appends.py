@@ -11,6 +11,7 @@ from collections.abc import Callable
 from headrace.broker.disk import FILES_LANE, DiskFaults, wake_acks
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted
+from headrace.errors import CorruptLog
 from headrace.runtime import Clock, Offload
 
 
@@ -59,7 +60,7 @@ class Appends:
             log = partition.log
             log.append(batches, now_ms)
             wants_flush = log.needs_flush_before_ack()
-        except OSError as error:
+        except (OSError, CorruptLog) as error:
             self._faults.failed(partition, "append", error)
             return
         if partition in self._holding:

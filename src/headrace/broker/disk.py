@@ -48,10 +48,14 @@ class DiskFaults:
         if directory.path in self.offline_directories:
             return
         self.offline_directories.add(directory.path)
-        directory.release_reserve()
+        self._partitions.retire(directory)
         log.error(
             "log directory %s is offline: %s; free or repair the disk, then restart the node", directory.path, reason
         )
+        try:
+            directory.release_reserve()
+        except OSError as error:
+            log.error("the reserve of log directory %s was not given back: %s", directory.path, error)
         for partition in self._partitions:
             if partition.directory is directory:
                 self._take_offline(partition)

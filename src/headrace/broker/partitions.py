@@ -52,6 +52,7 @@ class Partitions:
         self._by_name: dict[str, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
         self._hosted_in = dict.fromkeys(directories, 0)
+        self._retired: set[LogDir] = set()
         self._log_configs: dict[TopicConfig, LogConfig] = {}
         self.open: dict[Hosted, None] = {}
 
@@ -104,7 +105,12 @@ class Partitions:
             if owner is None or owner == topic.id:
                 return directory
             self._set_aside(directory, topic.name, index)
-        return min(self.directories, key=self._hosted_in.__getitem__)
+        usable = [directory for directory in self.directories if directory not in self._retired]
+        return min(usable or self.directories, key=self._hosted_in.__getitem__)
+
+    def retire(self, directory: LogDir) -> None:
+        """Nothing new comes to a directory whose disk has failed, while there is another."""
+        self._retired.add(directory)
 
     def _recall(self, partition: Hosted) -> None:
         """After a clean stop nothing is opened; after another one the log says itself what it has."""
@@ -118,15 +124,10 @@ class Partitions:
             partition.high_watermark = remembered.log_end_offset
             return
         try:
-            opened = partition.log
+            _ = partition.log
         except (OSError, CorruptLog) as failure:
             log.error("%s is offline: its log cannot be opened: %s", partition, failure)
             partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
-            return
-        partition.log_start_offset = opened.log_start_offset
-        partition.log_end_offset = partition.assigned_end_offset = opened.log_end_offset
-        partition.high_watermark = opened.log_end_offset
-        self._tell_loss(partition)
 
     def _tell_loss(self, partition: Hosted) -> None:
         promised = partition.directory.checkpointed_high_watermark(partition.topic, partition.index)
@@ -147,6 +148,11 @@ class Partitions:
         )
         # Every incarnation appends under an epoch of its own, known before the first record of it.
         opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
+        # What was remembered of a clean stop counts no more: the files may have been changed since.
+        partition.log_start_offset = opened.log_start_offset
+        partition.log_end_offset = partition.assigned_end_offset = opened.log_end_offset
+        partition.high_watermark = opened.log_end_offset
+        self._tell_loss(partition)
         self.open[partition] = None
         return opened
 

@@ -4,7 +4,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
-from headrace.errors import ErrorCode
+from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.offsets import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -49,7 +49,7 @@ def _delete(broker: Broker, partition: Hosted, offset: int) -> tuple[ErrorCode, 
     if offset > partition.log_start_offset:
         try:
             partition.log.advance_log_start(offset)
-        except OSError as failure:
+        except (OSError, CorruptLog) as failure:
             broker.faults.failed(partition, "deleting records", failure)
             return ErrorCode.KAFKA_STORAGE_ERROR, -1
         broker.log_start_moved(partition, offset)
