@@ -46,6 +46,10 @@ class Broker:
     def allowed_on_cluster(self, principal: str, operation: Operation) -> bool:
         return self.is_allowed(principal, operation, CLUSTER)
 
+    def may_be_node(self, principal: str, replica_id: int) -> bool:
+        """Whether to believe a caller that names itself in a request which carries no broker epoch."""
+        return replica_id in self.image.brokers and self.allowed_on_cluster(principal, Operation.CLUSTER_ACTION)
+
     def is_registered(self, broker_id: int, broker_epoch: int) -> bool:
         """Whether a request that only nodes may send comes from a node, and from its current incarnation."""
         registered = self.image.brokers.get(broker_id)

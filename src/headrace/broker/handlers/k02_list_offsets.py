@@ -11,7 +11,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
-from headrace.errors import ErrorCode
+from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -33,7 +33,7 @@ NOTHING: Found = (-1, -1, -1)
 
 def handle(broker: Broker, request: Request[ListOffsetsRequest]) -> None:
     body = request.body
-    forged = body.replica_id >= 0 and not broker.allowed_on_cluster(request.principal, Operation.CLUSTER_ACTION)
+    forged = body.replica_id >= 0 and not broker.may_be_node(request.principal, body.replica_id)
     lookup = _Lookup(broker, request)
     topics = []
     for topic in body.topics:
@@ -90,7 +90,7 @@ class _Lookup:
             return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
         try:
             timestamp, offset, leader_epoch = self._find(partition, asked.timestamp)
-        except OSError as failure:
+        except (OSError, CorruptLog) as failure:
             self._broker.faults.failed(partition, "offset lookup", failure)
             return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
         return ListOffsetsPartitionResponse(
