@@ -76,13 +76,13 @@ class Dispatcher:
 
     async def _finish(self, api: Api, handle: AsyncHandler, request: Request[Any], reply: Reply) -> None:
         try:
-            response = await handle(self._broker, request)
-        except Exception:  # a bug in one handler must not cost the caller its whole connection silently
+            parts = encode_response(await handle(self._broker, request), request.version, request.header.correlation_id)
+        except Exception:  # a bug in one handler must not leave its caller waiting for ever
             log.exception("%s v%d failed", api.name, request.version)
             reply.skip()
             request.connection.close(f"{api.name} failed")
             return
-        request.reply(response)
+        reply.send(parts)
 
     async def drain(self) -> None:
         """Waits for the administrative requests that are under way."""

@@ -19,6 +19,7 @@ from headrace.wire.messages.metadata import (
 )
 
 NOT_ASKED = -(2**31)
+NULL_NAMES_SINCE = 12
 TOPIC_OPERATIONS = (
     Operation.READ,
     Operation.WRITE,
@@ -47,9 +48,10 @@ async def handle(broker: Broker, request: Request[MetadataRequest]) -> MetadataR
         visible = [t for t in image.topics.values() if broker.allowed(request.principal, Operation.DESCRIBE, t.name)]
         topics = [_described(broker, request, found) for found in visible]
     else:
+        denied: set[str] = set()
         if body.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-            await _create_missing(broker, request)
-        topics = [_answer(broker, request, asked) for asked in body.topics]
+            denied = await _create_missing(broker, request)
+        topics = [_answer(broker, request, asked, denied) for asked in body.topics]
     cluster_operations = NOT_ASKED
     if body.include_cluster_authorized_operations:
         cluster_operations = authorized(broker, request.principal, CLUSTER, CLUSTER_OPERATIONS)
@@ -69,26 +71,34 @@ def authorized(broker: Broker, principal: str, resource: Resource, operations: t
     return sum(1 << operation for operation in operations if broker.is_allowed(principal, operation, resource))
 
 
-async def _create_missing(broker: Broker, request: Request[MetadataRequest]) -> None:
+async def _create_missing(broker: Broker, request: Request[MetadataRequest]) -> set[str]:
+    """Returns the topics that are missing, and that this caller may not create."""
     principal = request.principal
+    denied = set()
     for asked in request.body.topics or ():
         name = asked.name
         if name is None or name in broker.image.topics or not broker.allowed(principal, Operation.DESCRIBE, name):
             continue
         if broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
             await broker.controller.auto_create(name)
+        else:
+            denied.add(name)
+    return denied
 
 
-def _answer(broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _answer(
+    broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic, denied: set[str]
+) -> MetadataResponseTopic:
     by_id = asked.name is None or (request.version >= 10 and asked.topic_id != ZERO_UUID)
     image = broker.image
     found = image.topics_by_id.get(asked.topic_id) if by_id else image.topics.get(asked.name or "")
     name = found.name if found is not None else asked.name
     if name is not None and not broker.allowed(request.principal, Operation.DESCRIBE, name):
         # Whoever asks by id must not learn the name.
-        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, asked)
+        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, request, asked)
     if found is None:
-        return _error(_missing(broker, by_id, asked.name), asked)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in denied else _missing(broker, by_id, asked.name)
+        return _error(code, request, asked)
     return _described(broker, request, found)
 
 
@@ -98,10 +108,10 @@ def _missing(broker: Broker, by_id: bool, name: str | None) -> ErrorCode:
     return broker.controller.name_error(name or "") or ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def _error(error: ErrorCode, asked: MetadataRequestTopic) -> MetadataResponseTopic:
+def _error(error: ErrorCode, request: Request[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=error,
-        name=asked.name,
+        name="" if asked.name is None and request.version < NULL_NAMES_SINCE else asked.name,
         topic_id=asked.topic_id,
         is_internal=False,
         partitions=[],
