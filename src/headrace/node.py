@@ -269,7 +269,7 @@ def _nothing() -> None:
 
 def _split(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65_535:
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise NotStarted(f"{address!r} is no HOST:PORT")
     return host.strip("[]"), int(port)
 

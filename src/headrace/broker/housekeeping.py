@@ -11,6 +11,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
+from headrace.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,10 @@ class Housekeeping:
         async def repeat() -> None:
             while True:
                 await asyncio.sleep(interval_ms / 1000)
-                await chore()
+                try:
+                    await chore()
+                except Exception:  # a bug in one round must not end the chore for the rest of the node's life
+                    log.exception("housekeeping failed, and is tried again in %d ms", interval_ms)
 
         self._tasks.append(self._broker.loop.create_task(repeat()))
 
@@ -59,7 +63,10 @@ class Housekeeping:
         partitions = self._broker.partitions
         await self._sweep([p for p in partitions if p.log_end_offset > 0], "retention", expire)
         for directory in partitions.directories:
-            await self._broker.offload.run(FILES_LANE, directory.empty_trash)
+            try:
+                await self._broker.offload.run(FILES_LANE, directory.empty_trash)
+            except OSError as error:
+                log.error("deleted files in %s could not be removed: %s", directory.path, error)
 
     async def flush_by_age(self) -> None:
         now_ms = self._broker.clock.wall_ms()
@@ -75,8 +82,14 @@ class Housekeeping:
         for directory in self._broker.partitions.directories:
             if directory.path in self._broker.faults.offline_directories:
                 continue
+            # Not the log's end: what waits for its sync was promised to nobody.
+            committed = {
+                TopicPartition(partition.topic, partition.index): partition.high_watermark
+                for partition in self._broker.partitions.open
+                if partition.directory is directory
+            }
             try:
-                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job())
+                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job(committed))
             except OSError as error:
                 self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
 
