@@ -1,0 +1,71 @@
+"""A broker as far as administrative handlers see it, asked through the codec as a client would."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from headrace.broker.broker import Broker
+from headrace.broker.handlers import HANDLERS
+from headrace.broker.partitions import Partitions
+from headrace.broker.requests import Request
+from headrace.core.acl import ANONYMOUS, Operation, Resource
+from headrace.metadata.memory import MemoryStore
+from headrace.storage.log_dir import LogDir
+from headrace.storage.memory_files import MemoryFiles
+from headrace.system import SystemClock, ThreadOffload
+from headrace.wire.apis import APIS
+from headrace.wire.compiler import decode, encode
+from headrace.wire.frames import RequestHeader
+from headrace.wire.struct import Message
+from tests.controller.world import SeededRandom, started
+
+M = TypeVar("M", bound=Message)
+
+
+class AdminBench:
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.denied: set[tuple[Operation, str]] = set()
+        self.files = MemoryFiles()
+        self.broker: Broker
+
+    async def start(self, settings: dict[str, str] | None = None) -> "AdminBench":
+        controller = await started(self.store, settings=settings)
+        random = SeededRandom()
+        partitions = Partitions([LogDir(self.files, "/one"), LogDir(self.files, "/two")], random)
+        self.broker = Broker(
+            node_id=1,
+            loop=asyncio.get_running_loop(),
+            clock=SystemClock(),
+            random=random,
+            offload=ThreadOffload(),
+            image=controller.image,
+            controller=controller,
+            partitions=partitions,
+            appends=cast(Any, None),
+            faults=cast(Any, SimpleNamespace(offline_directories=set())),
+            fetch_events=cast(Any, SimpleNamespace(anybody_waits_for_partitions=False, replica_removed=lambda _: None)),
+            metrics=cast(Any, None),
+            is_allowed=self._is_allowed,
+        )
+        controller.listen(self.broker.apply)
+        return self
+
+    def deny(self, operation: Operation, resource: str) -> None:
+        self.denied.add((operation, resource))
+
+    def _is_allowed(self, principal: str, operation: Operation, resource: Resource) -> bool:
+        assert principal == ANONYMOUS
+        return (operation, resource.name) not in self.denied
+
+    async def ask(self, request: Message, version: int, response: type[M]) -> M:
+        """Both ways through the codec: what a version cannot say is lost, as on the wire."""
+        api = APIS[type(request).api]
+        assert version in api.versions
+        body = decode(type(request), version, encode(request, version))
+        header = RequestHeader(api.key, version, 1, "bench", 0)
+        connection = cast(Any, SimpleNamespace(principal=ANONYMOUS))
+        handle = cast(Callable[[Broker, Request[Any]], Coroutine[Any, Any, M]], HANDLERS[api.key])
+        answer = await handle(self.broker, Request(header, body, connection, cast(Any, None), 0))
+        return decode(response, version, encode(answer, version))
