@@ -7,7 +7,6 @@ per partition are a page of their own, since there may be a hundred thousand of 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.core.partition import Appended
 from headrace.errors import ErrorCode
 from headrace.wire.apis import APIS
 
@@ -61,14 +60,6 @@ class Metrics:
     def received(self, api_key: int, size: int) -> None:
         self.requests[api_key] += 1
         self.request_bytes += size
-
-    def produced(self, outcome: Appended | ErrorCode, size: int) -> None:
-        if isinstance(outcome, Appended):
-            self.bytes_in += size
-            self.batches_in += 1
-            self.messages_in += outcome.end_offset - outcome.base_offset
-        else:
-            self.produce_failed(outcome)
 
     def produce_failed(self, error: ErrorCode) -> None:
         self.produce_failures[error] = self.produce_failures.get(error, 0) + 1

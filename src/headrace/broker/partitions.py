@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headrace.config import TopicConfig
+from headrace.core import acl
 from headrace.core.cluster import PartitionRecord, Topic
 from headrace.core.partition import Partition
 from headrace.errors import CorruptLog, ErrorCode
@@ -36,11 +37,12 @@ class Hosted(Partition[Log]):
 
 
 class HostedTopic:
-    __slots__ = ("name", "partitions", "topic_id")
+    __slots__ = ("name", "partitions", "resource", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.resource = acl.topic(name)
         self.partitions: dict[int, Hosted] = {}
 
 

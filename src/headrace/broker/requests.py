@@ -13,7 +13,7 @@ M = TypeVar("M", bound=Message, covariant=True)
 class Request(Generic[M]):
     """What a handler gets: the decoded body, who sent it, and the one place where the answer goes."""
 
-    __slots__ = ("_reply", "body", "connection", "header", "received_ms")
+    __slots__ = ("_reply", "body", "connection", "header", "received_ms", "version")
 
     def __init__(self, header: RequestHeader, body: M, connection: Connection, reply: Reply, received_ms: int) -> None:
         self.header = header
@@ -21,10 +21,7 @@ class Request(Generic[M]):
         self.connection = connection
         self.received_ms = received_ms
         self._reply = reply
-
-    @property
-    def version(self) -> int:
-        return self.header.api_version
+        self.version = header.api_version
 
     @property
     def principal(self) -> str:

@@ -7,11 +7,12 @@ for them, and close the connection, as Kafka 4 does.
 import asyncio
 
 from headrace.broker.broker import Broker
-from headrace.broker.partitions import Hosted
+from headrace.broker.partitions import Hosted, HostedTopic
 from headrace.broker.requests import Request
-from headrace.core.acl import Operation
+from headrace.core import acl
 from headrace.core.partition import Appended
 from headrace.errors import ErrorCode
+from headrace.model import Buffer
 from headrace.wire.batch import CODEC_BITS, MAGIC, MAGIC_AT
 from headrace.wire.compression import Codec
 from headrace.wire.messages.produce import (
@@ -22,85 +23,38 @@ from headrace.wire.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
+from headrace.wire.struct import maker
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
 
+# Looking a name up in an enumeration costs more than the comparison.
+_NONE = ErrorCode.NONE
+_WRITE = acl.Operation.WRITE
+
 Unsettled = tuple[Hosted, int, PartitionProduceResponse]
+
+# Made for every request.
+_answer = maker(PartitionProduceResponse)
+_topic_answer = maker(TopicProduceResponse)
 
 
 def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
-    body = request.body
-    if body.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-        request.reply(_refuse_all(body, ErrorCode.INVALID_REQUIRED_ACKS))
+    acks = request.body.acks
+    if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
+        request.reply(_refuse_all(request.body, ErrorCode.INVALID_REQUIRED_ACKS))
         return
-    now_ms = broker.clock.wall_ms()
-    unsettled: list[Unsettled] = []
-    response = ProduceResponse(
-        responses=[_produce_topic(broker, request, topic, now_ms, unsettled) for topic in body.topic_data]
-    )
-    if not unsettled:
-        _reply(request, body.acks, response)
-        return
-    broker.appends.after_turn(_Answer(broker, request, response, unsettled).settle)
+    produce = _Produce(broker, request, acks)
+    produce.admit()
+    if produce.is_unsettled:
+        broker.appends.after_turn(produce.settle)
+    else:
+        produce.finish()
 
 
-def _produce_topic(
-    broker: Broker, request: Request[ProduceRequest], topic: TopicProduceData, now_ms: int, unsettled: list[Unsettled]
-) -> TopicProduceResponse:
-    by_id = request.version >= TOPIC_IDS_SINCE
-    hosted = broker.partitions.topic_by_id(topic.topic_id) if by_id else broker.partitions.topic_by_name(topic.name)
-    refusal = ErrorCode.NONE
-    if hosted is None and by_id:
-        refusal = ErrorCode.UNKNOWN_TOPIC_ID
-    elif not broker.allowed(request.principal, Operation.WRITE, topic.name if hosted is None else hosted.name):
-        # Also for a topic that does not exist: that is for those to know who may use it.
-        refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-    elif hosted is None:
-        refusal = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    answers = []
-    for data in topic.partition_data:
-        answer = PartitionProduceResponse(index=data.index, error_code=refusal, base_offset=-1)
-        answers.append(answer)
-        if hosted is None or refusal:
-            continue
-        partition = hosted.partitions.get(data.index)
-        if partition is None:
-            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        else:
-            _produce_partition(broker, request.version, partition, data, now_ms, answer, unsettled)
-    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-
-
-def _produce_partition(
-    broker: Broker,
-    version: int,
-    partition: Hosted,
-    data: PartitionProduceData,
-    now_ms: int,
-    answer: PartitionProduceResponse,
-    unsettled: list[Unsettled],
-) -> None:
-    records = memoryview(data.records) if data.records is not None else memoryview(b"")
-    if version < ZSTD_SINCE and _is_zstd(records):
-        answer.error_code = ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        return
-    outcome = broker.admit(partition, records, now_ms)
-    broker.metrics.produced(outcome, len(records))
-    if not isinstance(outcome, Appended):
-        answer.error_code = outcome
-        answer.log_start_offset = partition.log_start_offset
-        return
-    answer.base_offset = outcome.base_offset
-    answer.log_append_time_ms = outcome.append_time_ms
-    answer.log_start_offset = partition.log_start_offset
-    unsettled.append((partition, outcome.end_offset, answer))
-    broker.appends.queue(partition)
-
-
-def _is_zstd(records: memoryview) -> bool:
+def _is_zstd(records: Buffer) -> bool:
     return (
         len(records) > ATTRIBUTES_LOW_BYTE_AT
         and records[MAGIC_AT] == MAGIC
@@ -109,50 +63,94 @@ def _is_zstd(records: memoryview) -> bool:
 
 
 def _refuse_all(body: ProduceRequest, error: ErrorCode) -> ProduceResponse:
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[
-                    PartitionProduceResponse(index=data.index, error_code=error, base_offset=-1)
-                    for data in topic.partition_data
-                ],
-            )
-            for topic in body.topic_data
-        ]
-    )
+    return ProduceResponse(responses=[_refuse(topic, error) for topic in body.topic_data])
 
 
-def _reply(request: Request[ProduceRequest], acks: int, response: ProduceResponse) -> None:
-    if acks != ACKS_NONE:
-        request.reply(response)
-        return
-    request.no_reply()
-    if any(answer.error_code for topic in response.responses for answer in topic.partition_responses):
-        request.connection.close("a produce request with acks=0 failed, and closing is the only way to say so")
+def _refuse(topic: TopicProduceData, error: ErrorCode) -> TopicProduceResponse:
+    answers = [_answer(index=data.index, error_code=error, base_offset=-1) for data in topic.partition_data]
+    return _topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
 
 
-class _Answer:
-    """Waits until every partition covers its batch: by its log end for acks=1, by its high watermark for acks=all."""
+class _Produce:
+    """One request: judged at once, answered when every partition covers its batch.
+
+    That is when its log end does for acks=1, and its high watermark for acks=all.
+    """
 
     __slots__ = ("_acks", "_broker", "_request", "_response", "_timer", "_unsettled", "_waits_at")
 
-    def __init__(
-        self, broker: Broker, request: Request[ProduceRequest], response: ProduceResponse, unsettled: list[Unsettled]
-    ) -> None:
-        self._acks = request.body.acks
+    def __init__(self, broker: Broker, request: Request[ProduceRequest], acks: int) -> None:
+        self._acks = acks
         self._broker = broker
         self._request = request
-        self._response = response
-        self._unsettled = unsettled
+        self._response = ProduceResponse(responses=[])
+        self._unsettled: list[Unsettled] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: Hosted | None = None
+
+    @property
+    def is_unsettled(self) -> bool:
+        return bool(self._unsettled)
+
+    def admit(self) -> None:
+        partitions = self._broker.partitions
+        by_id = self._request.version >= TOPIC_IDS_SINCE
+        now_ms = self._broker.clock.wall_ms()
+        answers = self._response.responses
+        for topic in self._request.body.topic_data:
+            hosted = partitions.topic_by_id(topic.topic_id) if by_id else partitions.topic_by_name(topic.name)
+            refusal = self._refusal(topic, hosted, by_id)
+            if hosted is None or refusal:
+                answers.append(_refuse(topic, refusal))
+                continue
+            admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
+            answers.append(_topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=admitted))
+
+    def _refusal(self, topic: TopicProduceData, hosted: HostedTopic | None, by_id: bool) -> ErrorCode:
+        if hosted is None and by_id:
+            return ErrorCode.UNKNOWN_TOPIC_ID
+        resource = acl.topic(topic.name) if hosted is None else hosted.resource
+        if not self._broker.is_allowed(self._request.principal, _WRITE, resource):
+            # Also for a topic that does not exist: that is for those to know who may use it.
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return _NONE if hosted is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _admit(self, hosted: HostedTopic, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
+        broker, records = self._broker, data.records
+        partition = hosted.partitions.get(data.index)
+        if partition is None:
+            return _answer(index=data.index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, base_offset=-1)
+        if records is None:
+            records = b""
+        if self._request.version < ZSTD_SINCE and _is_zstd(records):
+            return _answer(index=data.index, error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, base_offset=-1)
+        # Records of a request are a writable view of its frame: offsets are put in where they lie.
+        outcome = broker.admit(partition, memoryview(records), now_ms)
+        metrics = broker.metrics
+        if not isinstance(outcome, Appended):
+            metrics.produce_failed(outcome)
+            return _answer(
+                index=data.index, error_code=outcome, base_offset=-1, log_start_offset=partition.log_start_offset
+            )
+        base_offset, end_offset, append_time_ms = outcome
+        metrics.bytes_in += len(records)
+        metrics.batches_in += 1
+        metrics.messages_in += end_offset - base_offset
+        answer = _answer(
+            index=data.index,
+            error_code=_NONE,
+            base_offset=base_offset,
+            log_append_time_ms=append_time_ms,
+            log_start_offset=partition.log_start_offset,
+        )
+        self._unsettled.append((partition, end_offset, answer))
+        broker.appends.queue(partition)
+        return answer
 
     def settle(self) -> None:
         self._look()
         if not self._unsettled:
-            self._finish()
+            self.finish()
             return
         # One place to wait is enough: whoever is woken looks at all of them.
         partition = self._waits_at = self._unsettled[0][0]
@@ -184,7 +182,7 @@ class _Answer:
         self._look()
         for _, _, answer in self._unsettled:
             self._not_stored(answer, ErrorCode.REQUEST_TIMED_OUT)
-        self._finish()
+        self.finish()
 
     def _not_stored(self, answer: PartitionProduceResponse, error: ErrorCode) -> None:
         self._broker.metrics.produce_failed(error)
@@ -192,7 +190,15 @@ class _Answer:
         answer.base_offset = -1
         answer.log_append_time_ms = -1
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        _reply(self._request, self._acks, self._response)
+        if self._acks != ACKS_NONE:
+            self._request.reply(self._response)
+            return
+        self._request.no_reply()
+        answers = (answer for topic in self._response.responses for answer in topic.partition_responses)
+        if any(answer.error_code for answer in answers):
+            self._request.connection.close(
+                "a produce request with acks=0 failed, and closing is the only way to say so"
+            )
