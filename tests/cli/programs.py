@@ -1,4 +1,4 @@
-"""The command as people run it: a process, its output, its exit code."""
+"""The command `headrace`, in this process or in one of its own: its output and exit code."""
 
 import json
 import os
@@ -9,23 +9,56 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryFile
+from typing import Any, NamedTuple
+
+from headrace.cli import main
 
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 PATIENCE_S = 60.0
 
 
-def headrace(*arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """Runs to its end. Whatever happened, there is no traceback."""
-    done = subprocess.run([PROGRAM, *arguments], input=stdin, capture_output=True, timeout=PATIENCE_S, cwd=cwd)
+class Done(NamedTuple):
+    """What a command left behind."""
+
+    returncode: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def said(self) -> str:
+        """The first line on stderr."""
+        return self.stderr.decode().partition("\n")[0]
+
+
+def headrace(*arguments: str, stdin: bytes = b"") -> Done:
+    """Runs in this process, which is quick, with real files for its input and output."""
+    with TemporaryFile() as input_, TemporaryFile() as output, TemporaryFile() as errors:
+        input_.write(stdin)
+        input_.seek(0)
+        kept = sys.stdin, sys.stdout, sys.stderr
+        sys.stdin, sys.stdout, sys.stderr = map(TextIOWrapper, (input_, output, errors))
+        try:
+            code = main(arguments)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            mine, (sys.stdin, sys.stdout, sys.stderr) = (sys.stdin, sys.stdout, sys.stderr), kept
+            for wrapper in mine:
+                wrapper.detach()
+        output.seek(0)
+        errors.seek(0)
+        return Done(code, output.read(), errors.read())
+
+
+def headrace_process(*arguments: str, cwd: Path | None = None) -> Done:
+    """Runs as people run it. Whatever happened, there is no traceback."""
+    command = [PROGRAM, *arguments]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, cwd=cwd)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
-    return done
-
-
-def said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """The first line on stderr."""
-    return done.stderr.decode().partition("\n")[0]
+    return Done(done.returncode, done.stdout, done.stderr)
 
 
 def wait_until(condition: Callable[[], object], what: str) -> None:

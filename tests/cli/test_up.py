@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.cli.programs import PATIENCE_S, PROGRAM, headrace, is_alive, running_up, said, wait_until
+from tests.cli.programs import PATIENCE_S, PROGRAM, headrace_process, is_alive, running_up, wait_until
 from tests.servers.process import lists_itself
 
 
@@ -85,17 +85,17 @@ def test_nodes_stop_when_their_parent_is_killed(tmp_path: Path) -> None:
 def test_a_port_that_is_taken_is_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        done = headrace("up", "--ephemeral", "--json", "--port", str(port))
+        done = headrace_process("up", "--ephemeral", "--json", "--port", str(port))
     assert (done.returncode, done.stdout) == (1, b"")
-    assert str(port) in said(done)
+    assert str(port) in done.said
     assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_data_directory_in_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with running_up(tmp_path, "--data", str(tmp_path / "kept")):
-        done = headrace("up", "--data", str(tmp_path / "kept"), "--port", "0")
+        done = headrace_process("up", "--data", str(tmp_path / "kept"), "--port", "0")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert "node-1" in said(done)
+    assert "node-1" in done.said
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -129,6 +129,6 @@ def test_without_a_word_about_data_it_is_kept_in_the_current_directory(tmp_path:
     ],
 )
 def test_what_is_asked_wrongly_is_exit_code_2(tmp_path: Path, arguments: list[str], sentence: str) -> None:
-    done = headrace("up", *arguments, cwd=tmp_path)
+    done = headrace_process("up", *arguments, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, b"")
-    assert sentence in said(done)
+    assert sentence in done.said

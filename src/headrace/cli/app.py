@@ -6,7 +6,7 @@ from cyclopts import App, CycloptsError
 
 from headrace import __version__
 from headrace.cli import output
-from headrace.cli.commands import COMMANDS, TOP_EXAMPLES, examples
+from headrace.cli.commands import COMMANDS, GROUPS, TOP_EXAMPLES, examples, paragraphs
 from headrace.cli.outcome import Failure, OutputClosed, UsageError
 from headrace.errors import KafkaError
 
@@ -20,11 +20,17 @@ def build() -> App:
         help_epilogue=examples(TOP_EXAMPLES),
         suppress_keyboard_interrupt=False,
     )
-    for order, (name, command) in enumerate(COMMANDS.items()):
-        app.command(
+    groups = {"": app}
+    for order, (path, command) in enumerate(COMMANDS.items()):
+        group, _, name = path.rpartition(" ")
+        if group not in groups:
+            summary, lines = GROUPS[group]
+            groups[group] = App(name=group, help=summary, help_epilogue=examples(lines), sort_key=order)
+            app.command(groups[group])
+        groups[group].command(
             command.where,
             name=name,
-            help=command.help,
+            help=paragraphs(command.help),
             help_epilogue=examples(command.examples),
             sort_key=order,
         )

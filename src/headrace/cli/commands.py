@@ -6,7 +6,7 @@ from typing import NamedTuple
 class Command(NamedTuple):
     where: str
     help: str
-    examples: str = ""
+    examples: str
 
 
 TOP_EXAMPLES = """
@@ -15,6 +15,17 @@ TOP_EXAMPLES = """
   echo hello | headrace produce orders
   headrace consume orders
 """
+
+GROUPS = {
+    "topic": (
+        "Create, list, describe, alter and delete topics.",
+        """
+  headrace topic create orders --partitions 3
+  headrace topic describe orders
+  headrace topic delete orders
+""",
+    )
+}
 
 COMMANDS: dict[str, Command] = {
     "up": Command(
@@ -38,12 +49,51 @@ cleanly, a second Ctrl-C kills them. Without --data or --ephemeral, data is kept
 SIGTERM or Ctrl-C stops it cleanly: it finishes requests, flushes its files and marks the stop, so that the next start
 scans nothing. A second one ends it at once.""",
         """
-  headrace serve --node-id 1 --listen 127.0.0.1:9092 --data data/node-1 --metadata sqlite:data/metadata/headrace.db
-  headrace serve --node-id 1 --listen 0.0.0.0:9092 --data data/node-1 --metadata sqlite:data/headrace.db \\
-      --metrics 127.0.0.1:9404 --set num.partitions=3
+  headrace serve --node-id 1 --listen 127.0.0.1:9092 --data data/node-1 \\
+      --metadata sqlite:data/headrace.db --metrics 127.0.0.1:9404 \\
+      --set num.partitions=3
 """,
     ),
-    "topic": Command("headrace.cli.topic:app", "Create, list, describe, alter and delete topics."),
+    "topic create": Command(
+        "headrace.cli.topic:create",
+        "Create a topic.",
+        """
+  headrace topic create orders
+  headrace topic create orders --partitions 12 --set retention.ms=3600000
+""",
+    ),
+    "topic list": Command(
+        "headrace.cli.topic:list_topics",
+        "List all topics.",
+        """
+  headrace topic list
+  headrace topic list --json --bootstrap 127.0.0.1:9192
+""",
+    ),
+    "topic describe": Command(
+        "headrace.cli.topic:describe",
+        "Show partitions, offsets and settings of topics, of all when none is named.",
+        """
+  headrace topic describe
+  headrace topic describe orders --json
+""",
+    ),
+    "topic alter": Command(
+        "headrace.cli.topic:alter",
+        "Change settings, or add partitions.",
+        """
+  headrace topic alter orders --set retention.ms=86400000 --unset flush.ms
+  headrace topic alter orders --partitions 24
+""",
+    ),
+    "topic delete": Command(
+        "headrace.cli.topic:delete",
+        "Delete topics, with everything in them.",
+        """
+  headrace topic delete orders
+  headrace topic delete orders payments --if-exists
+""",
+    ),
     "produce": Command(
         "headrace.cli.produce:produce",
         """Write records to a topic.
@@ -54,7 +104,7 @@ that the broker acknowledged every record as --acks asks.""",
   echo hello | headrace produce orders
   headrace produce orders lines.txt --compression zstd
   printf 'k1\\tv1\\n' | headrace produce orders --format key-value
-  headrace consume orders --format json | headrace produce copy --format json
+  headrace consume a --format json | headrace produce b --format json
   headrace produce orders --count 1000000 --size 100 --rate 50000
 """,
     ),
@@ -75,5 +125,10 @@ same name with _encoding says so: {"value": "/w==", "value_encoding": "base64"}.
 }
 
 
-def examples(lines: str) -> str | None:
-    return f"Examples:\n{lines.rstrip()}" if lines else None
+def paragraphs(text: str) -> str:
+    """Lines of a paragraph are one: the reader's terminal breaks them."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
+def examples(lines: str) -> str:
+    return f"Examples:\n{lines.rstrip()}"

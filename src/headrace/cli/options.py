@@ -4,16 +4,27 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from headrace.cli.values import parse_address
+
 BOOTSTRAP = "127.0.0.1:9092"
+
+
+def _check_bootstrap(kind: object, text: str) -> None:  # noqa: ARG001  # cyclopts hands over the type too
+    for address in text.split(","):
+        parse_address(address.strip(), "--bootstrap")
+
 
 Bootstrap = Annotated[
     str,
     Parameter(
-        env_var="HEADRACE_BOOTSTRAP", help="Where to reach the cluster: HOST:PORT, several with commas between them."
+        env_var="HEADRACE_BOOTSTRAP",
+        validator=_check_bootstrap,
+        metavar="HOST:PORT",
+        help="Where to reach the cluster; several with commas between them.",
     ),
 ]
 
-Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print JSON, one value per line.")]
+Json = Annotated[bool, Parameter(negative=(), show_default=False, help="Print one line of JSON.")]
 
 Settings = Annotated[
     tuple[str, ...],

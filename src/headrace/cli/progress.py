@@ -13,14 +13,14 @@ REFRESH_S = 0.1
 
 
 class Bar:
-    """`total` is None when nobody knows it."""
+    """`total` is None when nobody knows it. Not `wanted`: a person is typing or reading on the same terminal."""
 
-    def __init__(self, what: str, total: int | None) -> None:
+    def __init__(self, what: str, total: int | None, *, wanted: bool) -> None:
         self._what = what
         self._total = total
         self._begun = time.monotonic()
         self._shown_at = 0.0
-        self._watched = sys.stderr.isatty()
+        self._watched = wanted and sys.stderr.isatty()
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
 

@@ -1,0 +1,100 @@
+"""What holds for every command."""
+
+import subprocess
+import sys
+
+import pytest
+
+from headrace import __version__
+from headrace.cli.commands import COMMANDS
+from tests.cli.programs import headrace, headrace_process
+
+LEAVES = [path.split() for path in COMMANDS]
+
+
+def test_the_help_names_every_command_and_shows_examples() -> None:
+    done = headrace("--help")
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert all(f" {leaf[0]} " in text for leaf in LEAVES)
+    assert "Examples:" in text
+    assert "headrace up" in text
+
+
+@pytest.mark.parametrize("command", LEAVES, ids=" ".join)
+def test_every_command_has_help_with_examples_and_json(command: list[str]) -> None:
+    done = headrace(*command, "--help")
+    text = done.stdout.decode()
+    assert done.returncode == 0
+    assert f"Usage: headrace {' '.join(command)}" in text
+    assert f"\n  headrace {' '.join(command)}" in text.partition("Examples:")[2]
+    assert "--json" in text
+    assert ("--bootstrap" in text) == (command not in (["up"], ["serve"]))
+
+
+def test_the_version_is_printed() -> None:
+    done = headrace("--version")
+    assert (done.returncode, done.stdout.decode().strip()) == (0, __version__)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["fly"], 'Unknown command "fly"'),
+        (["topic", "fly"], "fly"),
+        (["consume"], "TOPIC requires an argument"),
+        (["consume", "t", "--bogus"], "--bogus"),
+        (["consume", "t", "--count", "many"], "--count"),
+        (["consume", "t", "--from", "yesterday"], "--from takes beginning, end"),
+        (["consume", "t", "--format", "xml"], "--format"),
+        (["produce", "t", "--rate", "5"], "--rate is for made-up records"),
+        (["produce", "t", "--acks", "2"], "--acks"),
+        (["produce", "t", "--size", "big", "--count", "1"], "--size takes a number of bytes"),
+        (["produce", "t", "f", "--count", "1"], "give a file, or --count"),
+        (["topic", "create", "t", "--set", "retention.ms"], "--set takes key=value"),
+        (["topic", "alter", "t"], "nothing to alter"),
+        (["topic", "list", "--bootstrap", "nowhere"], "HOST:PORT"),
+        (["serve", "--node-id", "1"], "requires an argument"),
+    ],
+)
+def test_what_is_asked_wrongly_is_a_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
+    done = headrace(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.said.startswith("headrace: ")
+    assert sentence in done.stderr.decode()
+
+
+@pytest.mark.parametrize("command", [["topic", "list"], ["consume", "t"], ["produce", "t"], ["topic", "delete", "t"]])
+def test_a_cluster_that_is_not_there_is_a_sentence_and_exit_code_1(command: list[str]) -> None:
+    done = headrace(*command, "--bootstrap", "127.0.0.1:1", stdin=b"line\n")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert "127.0.0.1:1" in done.said
+
+
+def test_a_file_that_is_not_there_is_a_sentence_and_exit_code_1() -> None:
+    done = headrace("produce", "t", "no-such-file")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.said == "headrace: no-such-file: No such file or directory"
+
+
+@pytest.mark.parametrize("module", ["headrace.cli.serve", "headrace.cli.up"])
+def test_what_must_be_ready_at_once_loads_nothing_heavy(module: str) -> None:
+    code = f"import sys, headrace.cli.app, {module}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert not loaded & {"rich", "headrace.client", "headrace.testing", "pytest", "hypothesis"}
+    if module == "headrace.cli.up":
+        assert not loaded & {"asyncio", "headrace.node"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [(["--version"], 0), (["topic", "list", "--bootstrap", "127.0.0.1:1"], 1), (["consume"], 2)],
+)
+def test_the_installed_command_ends_with_the_same_codes(arguments: list[str], code: int) -> None:
+    assert headrace_process(*arguments).returncode == code
+
+
+def test_python_m_headrace_is_the_same_command() -> None:
+    done = subprocess.run([sys.executable, "-m", "headrace", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == __version__

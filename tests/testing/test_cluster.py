@@ -1,0 +1,78 @@
+"""The embedded broker, as other projects use it."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from headrace.node import NotStarted
+from headrace.testing import Cluster
+from tests.servers.process import lists_itself
+
+
+def answers(cluster: Cluster) -> bool:
+    return lists_itself(int(cluster.bootstrap.rpartition(":")[2]))
+
+
+def test_a_sync_cluster_answers_and_then_it_is_gone() -> None:
+    with Cluster() as cluster:
+        bootstrap = cluster.bootstrap
+        assert answers(cluster)
+        with urlopen(cluster.metrics_url, timeout=30) as page:
+            assert page.status == 200
+    assert not lists_itself(int(bootstrap.rpartition(":")[2]))
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
+
+
+async def test_an_async_cluster_runs_on_the_loop_of_its_caller() -> None:
+    threads = {thread.name for thread in threading.enumerate()}
+    async with Cluster() as cluster:
+        assert await asyncio.to_thread(answers, cluster)
+        assert "headrace-testing" not in {thread.name for thread in threading.enumerate()} - threads
+
+
+def test_several_clusters_live_side_by_side() -> None:
+    with Cluster() as one, Cluster() as other:
+        assert one.bootstrap != other.bootstrap
+        assert answers(one) and answers(other)
+
+
+def test_a_cluster_may_run_again() -> None:
+    cluster = Cluster()
+    for _ in range(2):
+        with cluster:
+            assert answers(cluster)
+
+
+def test_ephemeral_data_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with Cluster():
+        assert list(tmp_path.iterdir())
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_that_are_wrong_raise_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(NotStarted, match=r"num\.partitions"), Cluster({"num.partitions": "none"}):
+        pass
+    assert not list(tmp_path.iterdir())
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
+
+
+def test_a_cluster_that_does_not_run_has_no_address() -> None:
+    with pytest.raises(RuntimeError, match="does not run"):
+        _ = Cluster().bootstrap
+
+
+def test_the_fixture_is_a_running_cluster(headrace_cluster: Cluster) -> None:
+    assert answers(headrace_cluster)
+
+
+def test_the_plug_in_costs_other_projects_nothing() -> None:
+    code = "import sys, headrace.testing.pytest_plugin; print(*(m for m in sys.modules if m.startswith('headrace')))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.split()) == ["headrace", "headrace.testing", "headrace.testing.pytest_plugin"]
