@@ -4,8 +4,9 @@ It stands where a real one cannot: errors of every kind, lost answers and moving
 """
 
 import asyncio
+import inspect
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from types import TracebackType
 
@@ -65,7 +66,8 @@ class FakeCluster:
         self.topics[name] = FakeTopic(bytes([number]) * 16, list(leaders), [0] * len(leaders))
 
     def name_of(self, topic_id: bytes) -> str:
-        return next(name for name, topic in self.topics.items() if topic.topic_id == topic_id)
+        """Empty for an id that no topic has."""
+        return next((name for name, topic in self.topics.items() if topic.topic_id == topic_id), "")
 
     def move(self, name: str, partition: int, node_id: int) -> None:
         self.topics[name].leaders[partition] = node_id
@@ -117,6 +119,7 @@ class FakeBroker:
         }
         self._together: dict[type[Message], int] = {}
         self._held: list[Callable[[], None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._listener: Listener | None = None
 
     async def __aenter__(self) -> "FakeBroker":
@@ -133,6 +136,8 @@ class FakeBroker:
 
     async def hang_up(self) -> None:
         assert self._listener is not None
+        for task in self._tasks:
+            task.cancel()
         await self._listener.drain(0)
 
     @property
@@ -178,6 +183,10 @@ class FakeBroker:
             connection.close()
         elif isinstance(answer, Message):
             reply.send(encode_response(answer, header.api_version, header.correlation_id))
+        elif inspect.isawaitable(answer):
+            task = asyncio.ensure_future(_send_later(answer, reply, header))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     def _versions(self, _request: Message) -> ApiVersionsResponse:
         return ApiVersionsResponse(
@@ -216,6 +225,10 @@ class FakeBroker:
                 TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
             )
         return ProduceResponse(responses=responses)
+
+
+async def _send_later(answer: Awaitable[Message], reply: Reply, header: RequestHeader) -> None:
+    reply.send(encode_response(await answer, header.api_version, header.correlation_id))
 
 
 def sequences(request: Message) -> list[tuple[int, int, int]]:

@@ -40,8 +40,10 @@ class Assigned:
     def take(self, count_max: int, into: list[ConsumerRecord]) -> None:
         """Records of the oldest fetch, until there are so many in all. ProtocolError as in `Fetched.take`."""
         fetched, on_released = self._fetched[0]
-        more = fetched.take(count_max, into)
-        self.position = fetched.position
+        try:
+            more = fetched.take(count_max, into)
+        finally:
+            self.position = fetched.position
         if not more:
             self._fetched.popleft()
             on_released(fetched.size)

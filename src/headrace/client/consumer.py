@@ -253,7 +253,7 @@ class Consumer:
         code = assigned.error.code
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and self._reset_to is not None:
             assigned.reset_to = self._reset_to
-        elif assigned.error.retriable:
+        elif assigned.error.retriable and code != ErrorCode.CORRUPT_MESSAGE:
             assigned.failures += 1
             assigned.retry_at_ms = now_ms + self._cluster.outside.backoff_ms(assigned.failures)
             if code != ErrorCode.OFFSET_NOT_AVAILABLE:
