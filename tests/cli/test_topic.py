@@ -40,13 +40,13 @@ def test_a_topic_is_created_listed_described_altered_and_deleted(bootstrap: str,
 
 def test_people_read_tables(bootstrap: str, topic: str) -> None:
     created = headrace("topic", "create", topic, "--partitions", "2", "--bootstrap", bootstrap)
-    assert created.stdout.decode() == f"{topic} has 2 partitions\n"
+    assert created.stdout.decode() == f"{topic} is there, partitions: 2\n"
     listed = headrace("topic", "list", "--bootstrap", bootstrap).stdout.decode().splitlines()
     assert listed[0].split() == ["topic", "partitions", "id"]
     assert any(line.split()[:2] == [topic, "2"] for line in listed)
     described = headrace("topic", "describe", topic, "--bootstrap", bootstrap).stdout.decode().splitlines()
     assert described[0].startswith(f"{topic}  id ")
-    assert described[1].split()[:3] == ["partition", "leader", "leader_epoch"]
+    assert described[1].split()[:3] == ["partition", "leader", "epoch"]
     assert len(described) == 4
 
 

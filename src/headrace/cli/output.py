@@ -55,10 +55,10 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
 def _boxed(columns: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
     from rich.text import Text
 
-    shown = Table(*columns, box=box.SIMPLE_HEAD)
+    shown = Table(*(Column(name, overflow="fold") for name in columns), box=box.SIMPLE_HEAD)
     for row in cells:
         shown.add_row(*map(Text, row))
     Console().print(shown)

@@ -18,6 +18,16 @@ Name = Annotated[str, Parameter(help="The topic.")]
 Names = Annotated[tuple[str, ...], Parameter(help="The topics.", negative=())]
 Document = dict[str, Any]
 
+COLUMNS = {
+    "partition": "partition",
+    "leader": "leader",
+    "leader_epoch": "epoch",
+    "replicas": "replicas",
+    "isr": "in sync",
+    "start_offset": "start",
+    "end_offset": "end",
+}
+
 
 def create(
     topic: Name,
@@ -45,7 +55,7 @@ def create(
             return _summary(described)
 
     made = asyncio.run(ask())
-    _tell(made, f"{topic} has {made['partitions']} partitions", json)
+    _tell(made, f"{topic} is there, partitions: {made['partitions']}", json)
 
 
 def list_topics(*, bootstrap: Bootstrap = BOOTSTRAP, json: Json = False) -> None:
@@ -69,8 +79,8 @@ def describe(topics: Names = (), /, *, bootstrap: Bootstrap = BOOTSTRAP, json: J
         output.line(f"{topic['name']}  id {topic['id']}")
         for key, value in topic["settings"].items():
             output.line(f"  {key}={value}")
-        columns = ["partition", "leader", "leader_epoch", "replicas", "isr", "start_offset", "end_offset"]
-        output.table(columns, [[_cell(partition[name]) for name in columns] for partition in topic["partitions"]])
+        rows = [[_cell(partition[name]) for name in COLUMNS] for partition in topic["partitions"]]
+        output.table(list(COLUMNS.values()), rows)
 
 
 def alter(
