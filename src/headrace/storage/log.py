@@ -327,12 +327,14 @@ class Log:
         if not count:
             return
         self._sync_snapshots()
+        first_offset = self.segments[count].base_offset
+        # Durable before the files go: recovery must not take a hole for lost records. And no further than to where
+        # the files begin, since the log start may go back in a crash.
+        if self.epochs.truncate_from_start(first_offset):
+            self._save_epochs()
         self.segments.drop_first(count)
         self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
-        self.log_start_offset = max(self.log_start_offset, self.segments[0].base_offset)
-        # Not to the log start, which a crash may take back.
-        if self.epochs.truncate_from_start(self.segments[0].base_offset):
-            self._save_epochs()
+        self.log_start_offset = max(self.log_start_offset, first_offset)
         self._remove_snapshots()
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:

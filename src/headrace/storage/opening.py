@@ -39,6 +39,7 @@ def open_log(
     segments = _segments(shared, directory, names, config)
     entries = _read_epochs(shared, directory, names)
     epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
+    _drop_deleted(segments, epochs)
     recovery: Recovery | None = None
     if not len(segments):
         end_offset = log_start_offset
@@ -119,3 +120,11 @@ def _epochs_of(segments: Segments) -> EpochList:
     except CorruptLog:
         pass  # Where the log ends, and whether it may end there, is for recovery to say.
     return epochs
+
+
+def _drop_deleted(segments: Segments, epochs: EpochList) -> None:
+    """Of segments that were being deleted when the power went, any may be back. The epoch list was cut before them."""
+    begins_at = epochs.entries[0].start_offset if epochs.entries else 0
+    deleted = [at for at in range(1, len(segments)) if segments[at].base_offset <= begins_at]
+    if deleted:
+        segments.drop_first(deleted[-1])
