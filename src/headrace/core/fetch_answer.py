@@ -123,10 +123,9 @@ def build_parts(fetch: Fetch, read: Read) -> tuple[list[Part], int]:
     if fetch.full:
         return [_part(entry, found.get(entry, NO_RECORDS), session.view) for entry in session], session.size
     parts = [_part(entry, records, session.view) for entry, records in found.items()]
-    visited += len(session.faults) + len(session.quiet)
     parts.extend(_part(entry, NO_RECORDS, session.view) for entry in session.faults)
     parts.extend(_part(entry, NO_RECORDS, session.view) for entry in session.quiet if entry not in found)
-    return parts, visited
+    return parts, visited + len(parts) - len(found)
 
 
 def _part(entry: Entry, found: Buffer | ErrorCode, view: View) -> Part:

@@ -1,0 +1,92 @@
+"""The clients of the twin test: what they wish for, and what they wait for."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from hypothesis import strategies as st
+
+from headrace.core.fetch_answer import Fetch
+from headrace.core.fetch_entries import Entry, TopicKey
+from headrace.core.fetch_session import Fetcher
+from tests.core.fetch_world import Ask, FakeReplica, World
+from tests.core.naive_fetch import NaiveFetch, NaiveSession
+
+NAMES = ("a", "b")
+INDEXES = (0, 1, 2)
+UNLIMITED = 1 << 30
+UNKNOWN_ID = b"?" * 16
+
+offsets = st.integers(0, 12)
+sizes = st.sampled_from([70, 100, 400])
+replicas = st.tuples(st.sampled_from(NAMES), st.sampled_from(INDEXES))
+
+
+class Wish(NamedTuple):
+    """An ask before it is known where the offsets of its partition are."""
+
+    at: tuple[str, int]
+    place: str
+    max_bytes: int
+    leader_epoch: int | None  # the partition's own
+    last_fetched_epoch: int | None
+
+    def asked(self, key: TopicKey, replica: FakeReplica | None) -> Ask:
+        index = self.at[1]
+        if replica is None:
+            return Ask(key, index, 0, self.max_bytes)
+        offset = {
+            "end": replica.log_end_offset,
+            "high watermark": replica.high_watermark,
+            "stable": replica.last_stable_offset,
+            "start": replica.log_start_offset,
+            "below start": replica.log_start_offset - 1,
+            "beyond end": replica.log_end_offset + 1,
+        }[self.place]
+        leader_epoch = replica.leader_epoch if self.leader_epoch is None else self.leader_epoch
+        last_fetched = replica.leader_epoch if self.last_fetched_epoch is None else self.last_fetched_epoch
+        return Ask(key, index, offset, self.max_bytes, leader_epoch, last_fetched)
+
+
+wishes = st.lists(
+    st.builds(
+        Wish,
+        at=replicas,
+        place=st.sampled_from(["end", "end", "high watermark", "stable", "start", "below start", "beyond end"]),
+        max_bytes=st.sampled_from([0, 90, 250, 1 << 20, 1 << 20]),
+        leader_epoch=st.sampled_from([-1, -1, None, None, 0, 2]),
+        last_fetched_epoch=st.sampled_from([-1, -1, None, None, 0, 1, 9]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+waits = st.sampled_from([0, 500, 500])
+bytes_min = st.sampled_from([0, 1, 1, 150, 600])
+bytes_max = st.sampled_from([0, 100, 300, UNLIMITED, UNLIMITED])
+
+
+class WorldThatWaits(World):
+    """Collects what it should answer instead of answering it, as the end of a loop's turn does."""
+
+    def __init__(self) -> None:
+        self.woken: dict[Fetch, None] = {}
+        super().__init__(slots_max=4, partitions_max=20)
+
+    def answer(self, woken: Iterable[Fetch]) -> None:
+        self.woken.update(dict.fromkeys(woken))
+
+
+@dataclass(eq=False)
+class Client:
+    """One fetcher with one session, its twin, and the fetch that it waits for."""
+
+    fetcher: Fetcher
+    version: int
+    twin: NaiveSession
+    acl_version: int
+    session_id: int = 0
+    epoch: int = 0
+    parked: Fetch | None = None
+    asked: NaiveFetch | None = None
+    turns: dict[Entry, tuple[int, int]] = field(default_factory=dict)
+    advanced: list[Wish] = field(default_factory=list)
