@@ -61,7 +61,7 @@ def mutated_frame(random: Random) -> bytes:
         hostile = random.choice((b"\xff" * width, b"\x7f" * width, bytes(width), random.randbytes(width)))
         frame[at : at + random.choice((0, width, width))] = hostile
         if random.random() < 0.15:
-            del frame[random.randrange(4, len(frame)) :]
+            del frame[random.randrange(4, len(frame) + 1) :]
     return bytes(frame)
 
 
