@@ -1,6 +1,7 @@
 """A whole node in the test's own loop and process, and a client that asks it without a client library's opinions."""
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from collections import deque
@@ -59,6 +60,21 @@ DEBUG_REPLICA = -2
 """May see the log end where consumers see the high watermark."""
 
 
+class Tracebacks(logging.Handler):
+    """Collects what must not happen: tracebacks in the log, and failures that only the loop notices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            self.seen.append(record.getMessage())
+
+    def unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.seen.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
 class SteppedClock:
     """Stands still until it is moved."""
 
@@ -107,9 +123,17 @@ class SteppedOffload:
         """The oldest job of a held lane is done."""
         self._held[lane].popleft()()
 
+    def swap(self, lane: str) -> None:
+        """The newest job of a held lane is the next."""
+        self._held[lane].rotate(1)
+
     def release(self, lane: str) -> None:
         for settle in self._held.pop(lane, ()):
             settle()
+
+    def forget(self) -> None:
+        """As a dying process does with its jobs."""
+        self._held.clear()
 
 
 def records_of(
@@ -266,6 +290,7 @@ class World:
     files: Files = field(default_factory=MemoryFiles)
     data: str = "/data"
     node_id: int = 1
+    tracebacks: Tracebacks = field(default_factory=Tracebacks)
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="headrace-test-")))
 
     @property
@@ -288,16 +313,25 @@ class World:
     async def started(self, **changed: Any) -> AsyncIterator["Served"]:
         """One life of a node; it is stopped cleanly, unless it was killed before."""
         served = Served(self, self.node(**changed))
-        await served.node.start()
+        loop, logger = asyncio.get_running_loop(), logging.getLogger("headrace")
+        loop.set_exception_handler(self.tracebacks.unhandled)
+        logger.addHandler(self.tracebacks)
         try:
+            await served.node.start()
             yield served
         finally:
             for lane in ("files", "metadata"):
                 self.offload.release(lane)
             served.close_clients()
             await served.node.stop()
+            logger.removeHandler(self.tracebacks)
+            loop.set_exception_handler(None)
+        assert self.tracebacks.seen == [], self.tracebacks.seen
 
-    def forget(self) -> None:
+    def __enter__(self) -> "World":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         shutil.rmtree(self.directory)
 
 
@@ -331,6 +365,7 @@ class Served:
     async def kill(self) -> None:
         """Nothing is flushed or marked. The world is ready for the next life."""
         self.close_clients()
+        self.world.offload.forget()
         await self.node.abandon()
         if isinstance(self.world.files, MemoryFiles):
             self.world.files.restart()
@@ -377,11 +412,8 @@ async def serving(
     **world: Any,
 ) -> AsyncIterator[tuple[Served, Client]]:
     """A node with one topic, on files in memory."""
-    with_files = World(settings=settings or {}, **world)
-    try:
-        async with with_files.started() as served:
+    with World(settings=settings or {}, **world) as around:
+        async with around.started() as served:
             client = await served.client()
             await client.create_topic(partitions=partitions, settings=topic)
             yield served, client
-    finally:
-        with_files.forget()
