@@ -4,7 +4,7 @@ import ast
 
 import pytest
 
-from tools.imports import BANNED, MAY_IMPORT, SOURCE, breaches, violations
+from tools.imports import BANNED, MAY_IMPORT, SOURCE, breaches, package_of, violations
 
 
 def broken_by(package: str, code: str) -> list[str]:
@@ -16,7 +16,7 @@ def test_every_import_goes_in_the_allowed_direction() -> None:
 
 
 def test_every_package_stands_in_the_table() -> None:
-    packages = {path.name.removesuffix(".py") for path in SOURCE.iterdir() if path.name != "__pycache__"}
+    packages = {package_of(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")}
     assert packages <= set(MAY_IMPORT)
 
 
