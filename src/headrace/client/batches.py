@@ -5,6 +5,7 @@ from collections import deque
 from typing import NamedTuple
 
 from headrace.model import Buffer, TopicPartition
+from headrace.runtime import Clock
 from headrace.wire.batch import SEQUENCE_MASK, NewRecord, build
 from headrace.wire.compression import Codec
 
@@ -115,7 +116,7 @@ class PartitionQueue:
         self._batch_bytes = batch_bytes
         self._codec = codec
 
-    def add(self, pending: Pending, now_ms: int) -> bool:
+    def add(self, pending: Pending, clock: Clock) -> bool:
         """Whether a batch was begun for it."""
         last = self.waiting[-1] if self.waiting else None
         begun = (
@@ -126,7 +127,7 @@ class PartitionQueue:
             or last.urgent
         )
         if last is None or begun:
-            last = Batch(now_ms)
+            last = Batch(clock.monotonic_ms())
             self.waiting.append(last)
         last.add(pending)
         return begun

@@ -12,7 +12,6 @@ from headrace.client.outside import Outside
 from headrace.client.sender import Delivery, Sender
 from headrace.core.murmur2 import partition_for
 from headrace.errors import ErrorCode, KafkaError
-from headrace.model import TopicPartition
 from headrace.wire.compression import codec_named
 from headrace.wire.records import NewRecord, size_bound
 
@@ -147,20 +146,26 @@ class Producer:
             text = f"topic {topic.name!r} has {count} partitions; there is no partition {partition}"
             pending.future.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
             return
-        queue = sender.queue(TopicPartition(topic.name, partition))
-        if queue.add(pending, self._outside.clock.monotonic_ms()):
+        queue = sender.queue(topic.name, partition)
+        if queue.add(pending, self._outside.clock):
             sender.has_work(queue)
             if sticky and len(queue.waiting) > 1:
-                self._sticky[topic.name] = partition + 1  # a batch was full: the next one goes elsewhere
+                # A batch was full: the next one goes elsewhere.
+                self._sticky[topic.name] = self._next_with_leader(topic, partition + 1)
 
     def _stick(self, topic: Topic) -> int:
         """Records without a key fill one batch after the other, each in the next partition that has a leader."""
+        partition = self._sticky.get(topic.name)
+        if partition is None or topic.leaders.get(partition) is None:
+            start = self._outside.random.bits(16) if partition is None else partition
+            partition = self._sticky[topic.name] = self._next_with_leader(topic, start)
+        return partition
+
+    def _next_with_leader(self, topic: Topic, start: int) -> int:
         count = len(topic.leaders)
-        start = self._sticky.setdefault(topic.name, self._outside.random.bits(16))
         for step in range(count):
             partition = (start + step) % count
             if topic.leaders.get(partition) is not None:
-                self._sticky[topic.name] = partition
                 return partition
         return start % count
 

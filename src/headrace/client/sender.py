@@ -84,7 +84,7 @@ class Sender:
         self._on_settled = on_settled
         self._clock = cluster.outside.clock
         self._loop = asyncio.get_running_loop()
-        self._queues: dict[TopicPartition, PartitionQueue] = {}
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
         self._busy: dict[PartitionQueue, None] = {}  # those that have batches waiting
         self._requests: dict[int, int] = {}  # in flight, by node
         self._identity: Identity | None = None
@@ -93,9 +93,10 @@ class Sender:
         self._beside = Beside(cluster.outside, self.schedule)
         self._wake_ms = 0
 
-    def queue(self, partition: TopicPartition) -> PartitionQueue:
-        queue = self._queues.get(partition)
+    def queue(self, topic: str, index: int) -> PartitionQueue:
+        queue = self._queues.get((topic, index))
         if queue is None:
+            partition = TopicPartition(topic, index)
             queue = PartitionQueue(partition, self._delivery.batch_bytes, self._delivery.codec)
             self._queues[partition] = queue
         return queue
