@@ -62,7 +62,7 @@ hunt: setup
 	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) $(BIN)/python -m pytest --timeout=0 -s \
 		--hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
 
-bench: setup kafka-jars
+bench: setup kafka-jars gcc
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: setup

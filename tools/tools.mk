@@ -18,7 +18,7 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
 		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
-.PHONY: kafka-jars kafkajs kcat spark tools
+.PHONY: kafka-jars kafkajs kcat spark gcc tools
 
 tools: kafka-jars kafkajs kcat spark
 
@@ -40,6 +40,9 @@ $(TOOLS_DIR)/node/stamp: tools/node/package.json
 
 kcat:
 	@$(call need,kcat,kcat)
+
+gcc:
+	@$(call need,gcc,gcc libc6-dev)
 
 spark: $(TOOLS_DIR)/spark/stamp
 $(TOOLS_DIR)/spark/stamp: tools/spark/pom.xml tools/spark/requirements.txt

@@ -1,0 +1,107 @@
+"""A blocking client of one connection for what a benchmark needs beside load: topics, and fetch sessions."""
+
+import socket
+import struct
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import NamedTuple, Self, TypeVar
+
+from headrace.wire.frames import decode_response, encode_request
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from headrace.wire.messages.topics import (
+    CreatableTopic,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from headrace.wire.struct import Message
+
+M = TypeVar("M", bound=Message)
+
+PARTITIONS_PER_REQUEST = 5_000
+"""Apache Kafka refuses to create 10,000 partitions at once: it limits the records of one operation."""
+
+ANSWER_S_MAX = 300
+
+
+class BrokerError(RuntimeError):
+    """The broker answered with an error code."""
+
+
+class Fetched(NamedTuple):
+    session_id: int
+    topics: int
+    response_bytes: int
+
+
+class RawClient:
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._stream = self._socket.makefile("rb")
+        self._correlation_id = 0
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        first = min(partitions, PARTITIONS_PER_REQUEST)
+        topic = CreatableTopic(name=name, num_partitions=first, replication_factor=1, assignments=[], configs=[])
+        made, _ = self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=120_000), 5, CreateTopicsResponse)
+        _check(made.topics[0].error_code, f"creating {name}")
+        for count in range(first + PARTITIONS_PER_REQUEST, partitions + 1, PARTITIONS_PER_REQUEST):
+            more = CreatePartitionsTopic(name=name, count=count, assignments=None)
+            request = CreatePartitionsRequest(topics=[more], timeout_ms=120_000)
+            grown, _ = self._ask(request, 2, CreatePartitionsResponse)
+            _check(grown.results[0].error_code, f"growing {name} to {count}")
+        self._wait_until_usable(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        deleted, _ = self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000), 4, DeleteTopicsResponse)
+        _check(deleted.responses[0].error_code, f"deleting {name}")
+
+    def fetch(self, session_id: int, epoch: int, topic: str = "", partitions: Sequence[int] = ()) -> Fetched:
+        """One fetch that waits for nothing; the partitions, if any, from offset 0."""
+        asked = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in partitions]
+        topics = [FetchTopic(topic=topic, partitions=asked)] if asked else []
+        request = FetchRequest(max_wait_ms=0, min_bytes=0, session_id=session_id, session_epoch=epoch, topics=topics)
+        answer, size = self._ask(request, 12, FetchResponse)
+        _check(answer.error_code, "fetching")
+        for answered in answer.responses:
+            for partition in answered.partitions:
+                _check(partition.error_code, f"fetching partition {partition.partition_index}")
+        return Fetched(answer.session_id, len(answer.responses), size)
+
+    def _wait_until_usable(self, topic: str, partitions: int) -> None:
+        """Apache Kafka answers, and names leaders, before the leaders know of it."""
+        deadline = time.monotonic() + ANSWER_S_MAX
+        while True:
+            try:
+                self.fetch(0, -1, topic, range(partitions))
+                return
+            except BrokerError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
+    def _ask(self, request: Message, version: int, response: type[M]) -> tuple[M, int]:
+        self._correlation_id += 1
+        self._socket.sendall(b"".join(encode_request(request, version, self._correlation_id, "bench")))
+        (size,) = struct.unpack(">i", self._stream.read(4))
+        correlation_id, answer = decode_response(response, version, self._stream.read(size))
+        assert correlation_id == self._correlation_id, "an answer out of order"
+        return answer, size + 4
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._stream.close()
+        self._socket.close()
+
+
+def _check(error_code: int, what: str) -> None:
+    if error_code != 0:
+        raise BrokerError(f"{what}: error {error_code}")
