@@ -101,7 +101,7 @@ class Partitions:
     def _home_of(self, topic: Topic, index: int) -> LogDir:
         """Where its files are, else the emptiest directory."""
         for directory in self.directories:
-            if not directory.exists(topic.name, index):
+            if directory in self._retired or not directory.exists(topic.name, index):
                 continue
             owner = directory.topic_id_of(topic.name, index)
             if owner is None or owner == topic.id:
