@@ -384,10 +384,11 @@ class Log:
         self.epochs.clear()
         self.producers = ProducerTable()
         if self._exists:
+            # The empty segment is all that says where the log goes on: saving the epochs makes it durable too.
+            self._new_segment(offset, None)
             self._save_epochs()
             self._epoch_on_disk = -1
             self._remove_snapshots()
-            self._new_segment(offset, None)
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Durable before the bytes go: a log that is shorter than its recovery point has lost something."""

@@ -79,7 +79,7 @@ class LogDir:
             topic, dash, partition = name.rpartition("-")
             if name.endswith(DELETE_SUFFIX):
                 self.shared.trash.append(f"{self._logs_path}/{name}")
-            elif dash and topic and partition.isdigit():
+            elif dash and topic and partition.isascii() and partition.isdigit():
                 yield TopicPartition(topic, int(partition))
 
     def _read_state(self) -> dict[TopicPartition, Remembered]:
@@ -161,13 +161,10 @@ class LogDir:
         """Nothing above the recovery point, and the last file as long as then: nobody has appended since."""
         if not self.was_clean and self._recovery_points.get(name) != remembered.log_end_offset:
             return False
-        path = f"{directory}/{file_name(remembered.active_base_offset, LOG_SUFFIX)}"
-        newer = file_name(remembered.log_end_offset, LOG_SUFFIX)
+        active = file_name(remembered.active_base_offset, LOG_SUFFIX)
         try:
-            return self._files.size(path) == remembered.active_bytes and (
-                remembered.active_base_offset == remembered.log_end_offset
-                or not self._files.exists(f"{directory}/{newer}")
-            )
+            last = max((name for name in self._files.names(directory) if name.endswith(LOG_SUFFIX)), default=None)
+            return last == active and self._files.size(f"{directory}/{active}") == remembered.active_bytes
         except FileNotFoundError:
             return False
 
@@ -180,8 +177,10 @@ class LogDir:
         self._forget(name)
         directory = f"{self._logs_path}/{name}"
         if self._files.exists(directory):
+            self._on_disk.add(name)  # until it has another name: a new topic of this name must not take it for its own
             self.shared.changing()
             self.shared.discard_directory(directory, unique)
+            self._on_disk.discard(name)
 
     def strays(self, known: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
         """Partition directories that belong to no topic of the cluster, by name and id."""
@@ -245,7 +244,8 @@ class LogDir:
     def read_meta(self) -> MetaProperties | None:
         """None in a new directory."""
         path = f"{self.path}/{META_NAME}"
-        return parse_meta_properties(self._files.read(path).decode()) if self._files.exists(path) else None
+        # Java reads and writes such files in Latin-1, which has a character for every byte.
+        return parse_meta_properties(self._files.read(path).decode("latin-1")) if self._files.exists(path) else None
 
     def write_meta(self, meta: MetaProperties) -> None:
         self._files.replace(f"{self.path}/{META_NAME}", format_meta_properties(meta).encode())
