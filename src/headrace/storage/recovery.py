@@ -50,7 +50,7 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
         segment = segments[at]
         if segment.base_offset > expected and expected >= recovery_point and at > first:
             result.reason = f"offsets {expected} to {segment.base_offset - 1} are missing"
-            _cut(segments, at, result, recovery_point)
+            _drop_from(segments, at, result, recovery_point)
             return result
         scan = _Scan(segment, max(expected, segment.base_offset), epochs)
         scan.run()
@@ -62,7 +62,7 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
             result.is_torn_tail = scan.is_torn and at + 1 == len(segments)
             result.bytes_cut += segment.size - scan.position
             segment.cut(scan.position, scan.expected)
-            _cut(segments, at + 1, result, recovery_point)
+            _drop_from(segments, at + 1, result, recovery_point)
             return result
         segment.end_offset = expected
         if at + 1 < len(segments):
@@ -76,13 +76,16 @@ def _require_above(recovery_point: int, offset: int, found: str) -> None:
         raise CorruptLog(f"{found}, although everything below offset {recovery_point} was on the disk.")
 
 
-def _cut(segments: Segments, at: int, result: Recovery, recovery_point: int) -> None:
-    """Drops the segments from `at` on."""
+def _drop_from(segments: Segments, at: int, result: Recovery, recovery_point: int) -> None:
+    """The log ends with the segment before `at`."""
     _require_above(recovery_point, result.end_offset, f"{segments[at - 1].log.path}: {result.reason}")
     doomed = list(segments)[at:]
     result.bytes_cut += sum(segment.size for segment in doomed)
     result.segments_dropped = len(doomed)
     segments.drop_from(at)
+    # For good: what was cut must not come back behind records that are appended now.
+    segments[at - 1].log.sync()
+    segments.sync_directory()
 
 
 class _Scan:

@@ -75,6 +75,9 @@ class Segments:
         segment.close()
         self._shared.discard(segment.paths())
 
+    def sync_directory(self) -> None:
+        self._shared.files.sync_directory(self._directory)
+
     def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader]]:
         """Every batch that ends at `offset` or later."""
         for segment in self._segments[self.index_of(offset) :]:
