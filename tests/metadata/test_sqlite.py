@@ -190,6 +190,31 @@ async def test_a_read_only_file_is_refused_in_one_sentence(
     assert "readonly" in await refusal(path, offload)
 
 
+async def test_a_file_that_somebody_else_is_just_creating_is_waited_for(
+    tmp_path: Path, offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_MS", 1)
+    somebody = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    somebody.execute("begin exclusive")
+    opening = asyncio.create_task(SqliteStore.open(tmp_path / "m.db", offload))
+    await asyncio.wait([opening], timeout=0.1)
+    assert not opening.done()
+    somebody.execute("rollback")
+    await (await opening).close()
+    somebody.close()
+
+
+async def test_a_file_that_stays_locked_is_refused_in_one_sentence(
+    tmp_path: Path, offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "BUSY_MS", 1)
+    monkeypatch.setattr("headrace.metadata.sqlite._OPEN_ATTEMPTS", 2)
+    somebody = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
+    somebody.execute("begin exclusive")
+    assert "another process holds it locked" in await refusal(tmp_path / "m.db", offload)
+    somebody.close()
+
+
 COUNT_IN_ANOTHER_PROCESS = """
 import asyncio, pathlib, sys
 from headrace.metadata.sqlite import SqliteStore

@@ -63,9 +63,7 @@ async def write_topic(store: MetaStore, plan: TopicPlan) -> TopicPut | None:
     else:
         key = records.unfinished_key(plan.topic_id)
         unfinished = records.UnfinishedRecord(plan.first, plan.last)
-        # Compared with the topic's key too: applied late, after another attempt has succeeded, it would let that
-        # one's partitions be taken for left over.
-        ok, fence = await store.txn([when[0], Cmp(key, 0)], [Put(key, records.encode(unfinished))])
+        ok, fence = await store.txn([Cmp(key, 0)], [Put(key, records.encode(unfinished))])
         if not ok:
             return None
         written = await _write_fenced(store, _new_partitions(plan), Cmp(key, fence))
