@@ -121,13 +121,14 @@ class Node:
         ports, loop = self._ports, asyncio.get_running_loop()
         precompile(*(m for key in HOT_APIS for m in (APIS[key].request, APIS[key].response)))
         image = ClusterImage(self.config.node_id, self.config.settings)
-        directories = self._open_directories(image.broker_config)
+        directories = self._open_directories()
         store = await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload)
         self._parts.append(_Part(store.close, store.close))
         controller = Controller(store, image, ports.clock, ports.random)
         await controller.start()
         self._parts.append(_Part(controller.stop, _nothing))
         self._claim_directories(directories, image.cluster_id)
+        _keep_reserves(directories, image.broker_config.disk_reserve_bytes)
         partitions = Partitions(directories, ports.random)
         broker = self.broker = self._assemble(loop, image, controller, partitions)
         dispatcher = Dispatcher(broker, HANDLERS)
@@ -186,7 +187,7 @@ class Node:
 
     # Directories.
 
-    def _open_directories(self, config: BrokerConfig) -> list[LogDir]:
+    def _open_directories(self) -> list[LogDir]:
         directories: list[LogDir] = []
         self._parts.append(
             _Part(lambda: self._close_directories(directories), lambda: self._abandon_directories(directories))
@@ -195,7 +196,6 @@ class Node:
             directories.append(LogDir(self._ports.files, path))
         if not directories:
             raise NotStarted("--data names no directory")
-        del config
         return directories
 
     def _claim_directories(self, directories: list[LogDir], cluster_id: str) -> None:
@@ -261,6 +261,14 @@ class Node:
         if close is not None:
             close()
         self._serving = False
+
+
+def _keep_reserves(directories: list[LogDir], size: int) -> None:
+    for directory in directories:
+        try:
+            directory.keep_reserve(size)
+        except OSError as error:
+            log.warning("%s has no reserve of %d bytes for a full disk: %s", directory.path, size, error)
 
 
 def _nothing() -> None:

@@ -114,6 +114,24 @@ async def test_after_a_full_disk_was_freed_and_the_node_restarted_everything_is_
             assert (await served.page("/readyz"))[0] == 200
 
 
+async def test_a_full_disk_gets_back_the_space_that_was_kept_for_it() -> None:
+    async with serving({"disk.reserve.bytes": "1000"}, data=TWO_DISKS, partitions=2) as (served, client):
+        files = served.world.memory
+        assert [files.size(f"{disk}/.headrace-reserve") for disk in ("/a", "/b")] == [1000, 1000]
+        files.fail("write", "/a/*.log", errno.ENOSPC)
+        assert sorted(await codes(client, 2)) == [0, STORAGE_ERROR]
+        assert [files.exists(f"{disk}/.headrace-reserve") for disk in ("/a", "/b")] == [False, True]
+
+
+async def test_a_disk_without_room_for_the_reserve_is_used_nevertheless() -> None:
+    with World(settings={"disk.reserve.bytes": "1000"}) as world:
+        world.memory.fail("create", "*/.headrace-reserve", errno.ENOSPC)
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic()
+            assert (await client.produce()).error_code == 0
+
+
 @pytest.mark.parametrize("number", [errno.EROFS, errno.ENOSPC, errno.EDQUOT])
 async def test_a_disk_that_takes_nothing_at_all_does_not_stop_the_broker(number: int) -> None:
     """Not even the reserve can be given back."""

@@ -20,7 +20,7 @@ class Cluster:
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = dict(settings or {})
+        self._settings = {"disk.reserve.bytes": "0", **(settings or {})}
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         self._node: Node | None = None
         self._thread: _LoopThread | None = None
