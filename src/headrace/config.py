@@ -68,6 +68,7 @@ class TopicConfig:
         60_000,
         "How long the files of a deleted segment or partition stay on disk.",
         inherits=(("log.segment.delete.delay.ms", 1),),
+        unused=True,
     )
     flush_messages: int = whole(
         LONG_MAX,
@@ -230,6 +231,7 @@ class BrokerConfig:
         "Which lookups of offsets are refused while a new leader does not know how far the log is committed: all, "
         "or only those of the latest offset as in Kafka. A setting of Headrace.",
         choices=("all", "latest"),
+        unused=True,
     )
     log_cleaner_delete_retention_ms: int = whole(
         _DAY_MS, "Default of the topic setting delete.retention.ms.", dynamic=True, unused=True
@@ -261,7 +263,11 @@ class BrokerConfig:
         1_000, "How often partitions are looked through for a flush by age. Kafka's default is never.", low=1
     )
     log_flush_start_offset_checkpoint_interval_ms: int = whole(
-        60_000, "How often log start offsets are written to disk.", low=1, high=INT_MAX
+        60_000,
+        "How often log start offsets are written to disk; here with the recovery points.",
+        low=1,
+        high=INT_MAX,
+        unused=True,
     )
     log_index_interval_bytes: int = whole(
         4096, "Default of the topic setting index.interval.bytes.", high=INT_MAX, dynamic=True
@@ -337,7 +343,7 @@ class BrokerConfig:
         low=1024,
     )
     replica_high_watermark_checkpoint_interval_ms: int = whole(
-        5_000, "How often high watermarks are written to disk.", low=1
+        5_000, "How often high watermarks are written to disk; here with the recovery points.", low=1, unused=True
     )
     socket_receive_buffer_bytes: int = whole(
         102_400, "SO_RCVBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True

@@ -21,7 +21,7 @@ from headrace.broker.partitions import Partitions
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.core.acl import Allowed, allowed
-from headrace.core.cluster import ClusterImage
+from headrace.core.cluster import ClusterImage, Diff
 from headrace.metadata.sqlite import SqliteStore
 from headrace.metadata.store import MetadataStoreError
 from headrace.net.connection import Connection
@@ -146,7 +146,7 @@ class Node:
         for topic in image.topics.values():
             partitions.host(topic, range(len(topic.partitions)))
         partitions.set_strays_aside()
-        controller.listen(broker.apply)
+        controller.listen(_follow(broker, hub))
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
@@ -286,6 +286,17 @@ def _sqlite_file(metadata: str) -> Path:
     if not metadata.startswith(SQLITE) or metadata == SQLITE:
         raise NotStarted(f"--metadata takes sqlite:FILE, not {metadata!r}")
     return Path(metadata.removeprefix(SQLITE))
+
+
+def _follow(broker: Broker, hub: Hub) -> Callable[[Diff], None]:
+    """What a change of metadata changes in this node."""
+
+    def on_change(diff: Diff) -> None:
+        broker.apply(diff)
+        if diff.broker_configured:
+            hub.limits = _limits(broker.config)
+
+    return on_change
 
 
 def _limits(config: BrokerConfig) -> Limits:
