@@ -98,7 +98,6 @@ class _Scan:
         self.position = 0
         self.reason: str | None = None
         self.is_torn = False
-        self._epoch = -1
 
     def run(self) -> None:
         self.segment.reset_indexes()
@@ -118,7 +117,6 @@ class _Scan:
             return False
         self.segment.note(position, ((None, header),))
         self.expected = header.last_offset + 1
-        self._epoch = header.leader_epoch
         if header.leader_epoch > self.epochs.latest:
             self.epochs.assign(header.leader_epoch, header.base_offset)
         return True
@@ -130,8 +128,8 @@ class _Scan:
             return "a batch fails its checksum"
         if header.base_offset < self.expected or header.last_offset_delta < 0:
             return f"a batch says offset {header.base_offset} where {self.expected} is due"
-        if header.leader_epoch < self._epoch:
-            return f"leader epoch {header.leader_epoch} follows {self._epoch}"
+        if header.leader_epoch < self.epochs.latest:
+            return f"leader epoch {header.leader_epoch} follows {self.epochs.latest}"
         return None
 
 

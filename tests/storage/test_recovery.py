@@ -1,0 +1,232 @@
+"""What a start after a crash keeps, cuts and refuses; and Tidem-6, what it knows of producers."""
+
+import pytest
+
+from headrace.core.producers import Duplicate
+from headrace.errors import CorruptLog, ErrorCode
+from headrace.storage.log import Log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.memory_files import MemoryFiles
+from headrace.storage.opening import open_log
+from headrace.storage.shared import Shared
+from headrace.wire.batch import BatchHeader
+from tests.storage.batches import TOPIC_ID, batch, offsets_in
+
+CONFIG = LogConfig(segment_bytes=320, index_interval_bytes=100)
+DIRECTORY = "/data/logs/t-0"
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory("/data/logs")
+    return files
+
+
+@pytest.fixture
+def log(files: MemoryFiles) -> Log:
+    """Ten batches of two records, in several segments, never synced."""
+    log = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG)
+    for _ in range(10):
+        log.append([batch(log.log_end_offset, 2)], 1_000)
+    assert len(log.segments) == 4
+    return log
+
+
+def crash(files: MemoryFiles, recovery_point: int = 0) -> Log:
+    files.restart()
+    return open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, recovery_point=recovery_point)
+
+
+def damage(files: MemoryFiles, log: Log, offset: int, at: int, replacement: bytes) -> None:
+    """Overwrites bytes of the batch that holds `offset`."""
+    segment = log.segments[log.segments.index_of(offset)]
+    found = segment.locate(offset)
+    assert found is not None
+    files.open(segment.log.path).write(found[0] + at, [replacement])
+
+
+@pytest.mark.usefixtures("log")
+def test_whole_batches_stay_and_indexes_are_made_anew(files: MemoryFiles) -> None:
+    again = crash(files)
+    assert again.log_end_offset == 20
+    assert again.recovery is not None and (again.recovery.bytes_cut, again.recovery.reason) == (0, None)
+    assert [offsets_in(again.read(offset, 1, 20, True))[0][0] for offset in range(20)] == [o & ~1 for o in range(20)]
+
+
+@pytest.mark.parametrize("kept_bytes", [1, 11, 17, 60, 61, 80])
+def test_a_torn_last_batch_is_cut(files: MemoryFiles, log: Log, kept_bytes: int) -> None:
+    active = log.segments.active
+    assert active is not None
+    raw, _ = batch(20, 2)
+    active.log.write(active.size, [raw[:kept_bytes]])
+    again = crash(files)
+    assert again.log_end_offset == 20
+    assert again.recovery is not None
+    assert (again.recovery.bytes_cut, again.recovery.is_torn_tail) == (kept_bytes, True)
+    assert files.size(active.log.path) == active.size
+    again.append([batch(20, 2, epoch=1)], 1_000)
+    assert crash(files).log_end_offset == 22
+
+
+DAMAGES = {
+    "checksum": (70, b"\xff\xff", "fails its checksum"),
+    "magic": (16, b"\x01", "magic 1"),
+    "offset that goes back": (7, b"\x01", "offset 1 where 12 is due"),
+    "length": (8, b"\x00\x00\x00\x05", "incomplete"),
+    "leader epoch that goes back": (12, b"\xff\xff\xff\xff", "leader epoch -1 follows 0"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_above_the_recovery_point_ends_the_log_there(files: MemoryFiles, log: Log, kind: str) -> None:
+    at, replacement, reason = DAMAGES[kind]
+    damage(files, log, 12, at, replacement)
+    again = crash(files, recovery_point=12)
+    assert again.log_end_offset == 12
+    assert again.recovery is not None and again.recovery.reason is not None and reason in again.recovery.reason
+    assert again.recovery.segments_dropped == 1
+    assert not again.recovery.is_torn_tail
+    assert offsets_in(again.read(11, 1_000, 12, True)) == [(10, 11)]
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_damage_below_the_recovery_point_is_for_somebody_to_look_at(files: MemoryFiles, log: Log, kind: str) -> None:
+    at, replacement, reason = DAMAGES[kind]
+    damage(files, log, 12, at, replacement)
+    before = {name: files.read(f"{DIRECTORY}/{name}") for name in files.names(DIRECTORY) if name.endswith(".log")}
+    with pytest.raises(CorruptLog, match=reason):
+        crash(files, recovery_point=14)
+    after = {name: files.read(f"{DIRECTORY}/{name}") for name in files.names(DIRECTORY) if name.endswith(".log")}
+    assert after == before
+
+
+@pytest.mark.usefixtures("log")
+def test_a_log_that_ends_before_its_recovery_point_has_lost_something(files: MemoryFiles) -> None:
+    with pytest.raises(CorruptLog, match="ends at offset 20"):
+        crash(files, recovery_point=22)
+
+
+@pytest.mark.parametrize(("recovery_point", "is_lost"), [(6, False), (18, True)])
+def test_a_segment_that_is_missing_ends_the_log(
+    files: MemoryFiles, log: Log, recovery_point: int, is_lost: bool
+) -> None:
+    files.remove(log.segments[2].log.path)
+    if is_lost:
+        # Everything below was scanned and synced once: recovery begins above the hole, and does not see it.
+        assert crash(files, recovery_point).log_end_offset == 20
+    else:
+        again = crash(files, recovery_point)
+        assert again.log_end_offset == 12
+        assert again.recovery is not None and again.recovery.reason == "offsets 12 to 17 are missing"
+
+
+def test_zeros_behind_the_last_entry_of_an_index_are_no_entries(files: MemoryFiles, log: Log) -> None:
+    """As Apache Kafka leaves them when it is killed, whose indexes are as long as they may become."""
+    log.close()
+    for segment in log.segments:
+        for suffix in (".index", ".timeindex"):
+            path = segment.log.path.removesuffix(".log") + suffix
+            files.open(path).write(files.size(path), [bytes(1200)])
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=True)
+    assert again.log_end_offset == 20
+    assert [offsets_in(again.read(offset, 1, 20, True))[0][0] for offset in range(20)] == [o & ~1 for o in range(20)]
+    assert again.find_time(1_001, 20) == (1_001, 1, 0)
+
+
+def test_indexes_of_another_log_are_not_believed(files: MemoryFiles, log: Log) -> None:
+    log.close()
+    entries = b"".join(n.to_bytes(4, "big") + (n * 31).to_bytes(4, "big") for n in range(1, 6))
+    files.replace(f"{DIRECTORY}/00000000000000000000.index", entries)
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=True)
+    assert [offsets_in(again.read(offset, 1, 20, True))[0][0] for offset in range(6)] == [0, 0, 2, 2, 4, 4]
+
+
+def test_missing_indexes_and_epochs_are_built_from_the_log(files: MemoryFiles, log: Log) -> None:
+    log.append([batch(20, 2, epoch=4)], 1_000)
+    log.close()
+    for name in files.names(DIRECTORY):
+        if name.endswith(("index", "checkpoint")):
+            files.remove(f"{DIRECTORY}/{name}")
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=True)
+    assert again.epochs.entries == ((0, 0), (4, 20))
+    assert offsets_in(again.read(13, 1, 22, True)) == [(12, 13)]
+
+
+@pytest.mark.usefixtures("log")
+def test_an_index_without_a_log_is_removed(files: MemoryFiles) -> None:
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        files.create(f"{DIRECTORY}/{99:020d}{suffix}")
+    files.create(f"{DIRECTORY}/{0:020d}.log.deleted")
+    crash(files)
+    assert not [name for name in files.names(DIRECTORY) if "99." in name or name.endswith(".deleted")]
+
+
+@pytest.mark.usefixtures("log")
+def test_a_compaction_that_apache_kafka_did_not_finish_is_left_to_it(files: MemoryFiles) -> None:
+    files.create(f"{DIRECTORY}/{0:020d}.log.swap")
+    with pytest.raises(CorruptLog, match="compaction"):
+        crash(files)
+
+
+@pytest.mark.usefixtures("log")
+def test_records_deleted_beyond_what_a_crash_left_begin_anew_at_that_offset(files: MemoryFiles) -> None:
+    files.restart()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, log_start_offset=30)
+    assert (again.log_start_offset, again.log_end_offset) == (30, 30)
+    again.append([batch(30, 1, epoch=1)], 1_000)
+    assert offsets_in(again.read(30, 1_000, 31, True)) == [(30, 30)]
+
+
+# Tidem-6
+
+
+def idempotent(log: Log, producer_id: int, sequence: int, records: int) -> BatchHeader:
+    raw, header = batch(log.log_end_offset, records, producer=(producer_id, 0, sequence))
+    assert log.producers.check(header) is ErrorCode.NONE
+    log.producers.record(header, header.base_offset, 0)
+    log.append([(raw, header)], 1_000)
+    return header
+
+
+@pytest.mark.parametrize("snapshots", ["intact", "newest corrupt", "all corrupt", "deleted", "torn"])
+@pytest.mark.parametrize("is_clean", [False, True])
+def test_tidem_6_producers_get_the_same_answers_after_a_restart(
+    files: MemoryFiles, snapshots: str, is_clean: bool
+) -> None:
+    log = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG)
+    sent = {producer_id: [idempotent(log, producer_id, 0, 2)] for producer_id in (1, 2)}
+    for step in range(1, 8):
+        for producer_id in (1, 2):
+            sent[producer_id].append(idempotent(log, producer_id, 2 * step, 2))
+    if is_clean:
+        log.close()
+    names = [name for name in files.names(DIRECTORY) if name.endswith(".snapshot")]
+    assert len(names) > 2
+    for name in names if snapshots != "newest corrupt" else names[-1:]:
+        path = f"{DIRECTORY}/{name}"
+        if snapshots == "deleted":
+            files.remove(path)
+        elif snapshots == "torn":
+            files.open(path).truncate(files.size(path) - 3)
+        elif snapshots != "intact":
+            files.open(path).write(files.size(path) - 5, [b"\x55"])
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=is_clean)
+    for producer_id, batches in sent.items():
+        for header in batches[-5:]:
+            assert again.producers.check(header) == Duplicate(header.base_offset, header.last_offset, 1_001)
+        assert again.producers.check(batches[-6]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        idempotent(again, producer_id, 16, 1)
+
+
+def test_snapshots_are_kept_for_live_segments_and_removed_with_them(files: MemoryFiles, log: Log) -> None:
+    def snapshot_offsets() -> list[int]:
+        return [int(name[:20]) for name in files.names(DIRECTORY) if name.endswith(".snapshot")]
+
+    assert snapshot_offsets() == [6, 12, 18]
+    log.advance_log_start(19)
+    assert snapshot_offsets() == [12, 18]
+    log.truncate_to(18)
+    assert snapshot_offsets() == [12, 18]
+    log.truncate_fully_and_start_at(0)
+    assert snapshot_offsets() == []
