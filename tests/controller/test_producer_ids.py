@@ -1,6 +1,7 @@
 """Producer ids: never one twice, whatever the store does."""
 
 import asyncio
+import random
 
 from headrace.controller.producer_ids import BLOCK, ProducerIds
 from headrace.metadata import records
@@ -33,6 +34,25 @@ async def test_two_nodes_never_give_the_same_id() -> None:
     taken = [await node.next() for _ in range(3 * BLOCK) for node in nodes]
     assert None not in taken
     assert len(set(taken)) == 6 * BLOCK
+    for node in nodes:
+        await node.close()
+
+
+async def test_no_id_is_given_twice_while_the_store_fails_in_every_way() -> None:
+    data, chance = MemoryData(), random.Random(7)
+    stores = [MemoryStore(data), MemoryStore(data)]
+    nodes = [ProducerIds(store) for store in stores]
+    taken: list[int] = []
+    for turn in range(50_000):
+        n = chance.randrange(2)
+        if turn % 100 == 0:
+            stores[n].unavailable = chance.random() < 0.3
+            stores[n].faults.append(chance.choice([None, *Fault]))
+            stores[1 - n].apply_late()
+        producer_id = await nodes[n].next()
+        if producer_id is not None:
+            taken.append(producer_id)
+    assert len(set(taken)) == len(taken) > 10_000
     for node in nodes:
         await node.close()
 

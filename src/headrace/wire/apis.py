@@ -30,6 +30,8 @@ def _api(
     return request.api, Api(request.api, name, request, response, request.versions, spoken, gaps)
 
 
+_ONLY_TOPICS_AND_BROKERS: Final = "Only topics and brokers have settings: other resources get INVALID_REQUEST."
+
 APIS: Final = MappingProxyType(
     dict(
         (
@@ -69,17 +71,30 @@ APIS: Final = MappingProxyType(
                 "Version 6 (two-phase commit) is not spoken.",
             ),
             _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
-            _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse),
-            _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse),
+            _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, _ONLY_TOPICS_AND_BROKERS),
+            _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, _ONLY_TOPICS_AND_BROKERS),
             _api(
                 log_dirs.DescribeLogDirsRequest,
                 log_dirs.DescribeLogDirsResponse,
+                "The size and the free space of the disk are told as unknown.",
                 "Version 5 (cordoned directories) is not spoken.",
             ),
             _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
-            _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse),
-            _api(metadata.DescribeClusterRequest, metadata.DescribeClusterResponse),
-            _api(metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse),
+            _api(
+                configs.IncrementalAlterConfigsRequest,
+                configs.IncrementalAlterConfigsResponse,
+                _ONLY_TOPICS_AND_BROKERS,
+            ),
+            _api(
+                metadata.DescribeClusterRequest,
+                metadata.DescribeClusterResponse,
+                "Controllers have no endpoints of their own: asking for them is answered with MISMATCHED_ENDPOINT_TYPE.",
+            ),
+            _api(
+                metadata.DescribeTopicPartitionsRequest,
+                metadata.DescribeTopicPartitionsResponse,
+                "Eligible leader replicas are not kept: their lists are empty.",
+            ),
         )
     )
 )
