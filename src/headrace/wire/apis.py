@@ -88,7 +88,7 @@ APIS: Final = MappingProxyType(
             _api(
                 metadata.DescribeClusterRequest,
                 metadata.DescribeClusterResponse,
-                "Controllers have no endpoints of their own: asking for them is answered with MISMATCHED_ENDPOINT_TYPE.",
+                "Controllers have no endpoints of their own: asking for them gets MISMATCHED_ENDPOINT_TYPE.",
             ),
             _api(
                 metadata.DescribeTopicPartitionsRequest,
