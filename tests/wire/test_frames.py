@@ -195,3 +195,10 @@ def test_what_does_not_fit_the_wire_is_refused() -> None:
         encode_request(MetadataRequest(), 14, 1, None)
     with pytest.raises(ProtocolError, match="client id"):
         encode_request(ApiVersionsRequest(), 0, 1, "x" * 32768)
+
+
+def test_librdkafka_may_ask_for_all_topics_with_three_bytes_too_many() -> None:
+    """As captured from its version 2.16: the null array takes four bytes where one would do."""
+    frame = bytes.fromhex("0003000d00000003000772646b61666b610000000000010000")
+    header = decode_request_header(frame)
+    assert decode(MetadataRequest, header.api_version, frame, header.body_at).topics is None

@@ -46,7 +46,8 @@ class DecodeWriter(Source):
         if any("room" in line for line in body):
             self.emit(1, f"room = {ITEMS_MAX}")
         self.lines += body
-        self.emit(1, "if pos != end:")
+        surplus = cls.surplus_bytes_max
+        self.emit(1, f"if not 0 <= end - pos <= {surplus}:" if surplus else "if pos != end:")
         self.emit(
             2, "raise ProtocolError(f'{pos - end} bytes missing' if pos > end else f'{end - pos} bytes left over')"
         )

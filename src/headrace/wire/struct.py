@@ -129,22 +129,31 @@ class Struct(metaclass=StructType):
 
 class Message(Struct):
     """The body of a request or a response. `flexible` is its first version with compact lengths and tags,
-    `flexible_header` the first before which stands a header with tags."""
+    `flexible_header` the first before which stands a header with tags. `surplus_bytes_max` is how much may follow it,
+    and is ignored, because a client in wide use sends it."""
 
     api: ClassVar[int]
     versions: ClassVar[range]
     flexible: ClassVar[int]
     flexible_header: ClassVar[int]
+    surplus_bytes_max: ClassVar[int]
     # Compiled on first use; what they compute depends on the declaration alone, so sharing them is invisible.
     decoders: ClassVar[dict[int, Callable[[Any, int], Any]]]
     encoders: ClassVar[dict[int, Callable[[Any], list[Any]]]]
 
     def __init_subclass__(
-        cls, *, api: int, versions: tuple[int, int], flexible: int = NEWEST, flexible_header: int | None = None
+        cls,
+        *,
+        api: int,
+        versions: tuple[int, int],
+        flexible: int = NEWEST,
+        flexible_header: int | None = None,
+        surplus_bytes_max: int = 0,
     ) -> None:
         cls.api = api
         cls.versions = range(versions[0], versions[1] + 1)
         cls.flexible = flexible
         cls.flexible_header = flexible if flexible_header is None else flexible_header
+        cls.surplus_bytes_max = surplus_bytes_max
         cls.decoders = {}
         cls.encoders = {}

@@ -14,7 +14,8 @@ class MetadataRequestTopic(Struct):
     name: String | None = field(default="", null=10)
 
 
-class MetadataRequest(Message, api=3, versions=(0, 13), flexible=9):
+# librdkafka, when it asks for all topics, writes the null array as four bytes and sends three more than it should.
+class MetadataRequest(Message, api=3, versions=(0, 13), flexible=9, surplus_bytes_max=3):
     topics: list[MetadataRequestTopic] | None = field(default_factory=list, null=1)
     allow_auto_topic_creation: Bool = field(default=True, since=4)
     include_cluster_authorized_operations: Bool = field(default=False, since=8, until=10)
