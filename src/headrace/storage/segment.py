@@ -279,7 +279,8 @@ class Segment:
         if end == self.size and limit_offset >= self.end_offset:
             return len(data), self.end_offset
         offsets, positions = self.open_indexes()[0].arrays()
-        at = min(bisect_right(positions, end), bisect_left(offsets, limit_offset - self.base_offset)) - 1
+        readable_at = bisect_right(positions, end - _PLACE_IN_LOG.size)
+        at = min(readable_at, bisect_left(offsets, limit_offset - self.base_offset)) - 1
         cut = max(positions[at] - position, 0) if at >= 0 else 0
         next_offset = -1
         while cut + _PLACE_IN_LOG.size <= len(data):
