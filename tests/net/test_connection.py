@@ -408,6 +408,20 @@ async def test_draining_answers_what_is_in_flight_and_takes_nothing_new() -> Non
 
 
 @on_both_loops
+async def test_draining_ends_with_a_request_that_needs_no_answer() -> None:
+    desk = Desk()
+    async with serving(desk.on_frame) as server:
+        client = await server.open()
+        client.send(b"acks=0")
+        await desk.has(1)
+        drained = asyncio.ensure_future(server.listener.drain(30))
+        await asyncio.sleep(0.01)
+        desk.replies[0].skip()
+        await client.ended()
+        await drained
+
+
+@on_both_loops
 async def test_draining_cuts_off_what_is_not_answered_in_time() -> None:
     desk = Desk()
     async with serving(desk.on_frame) as server:

@@ -15,7 +15,12 @@ from headrace.net.peer import Peer, PeerLost
 from headrace.net.transport import Address, LoopNetwork
 from headrace.wire.errors import ProtocolError
 from headrace.wire.frames import decode_request_header, encode_response
-from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
+from headrace.wire.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+)
 from headrace.wire.messages.offsets import ListOffsetsRequest
 from headrace.wire.messages.versions import ApiVersion, ApiVersionsResponse
 from tests.net.loops import on_both_loops, until
@@ -96,6 +101,25 @@ async def test_a_lost_connection_fails_all_that_were_asked() -> None:
         assert peer.closed
         with pytest.raises(PeerLost, match=f"{address} is closed"):
             peer.send(MetadataRequest(), MetadataResponse)
+
+
+@on_both_loops
+async def test_answers_are_read_while_much_is_still_to_be_written() -> None:
+    """The server stops reading while its answers are not taken; whoever asks must not wait for it."""
+    large = "x" * 30_000
+
+    def answer_at_length(connection: Connection, frame: bytearray) -> None:
+        if not answer_versions(connection, frame):
+            header = decode_request_header(frame)
+            brokers = [MetadataResponseBroker(node_id=n, host=large, port=1) for n in range(100)]
+            body = MetadataResponse(brokers=brokers, topics=[])
+            connection.open_reply().send(encode_response(body, header.api_version, header.correlation_id))
+
+    async with serving(answer_at_length) as (_, address):
+        peer = await connect(address)
+        question = MetadataRequest(topics=[MetadataRequestTopic(name=large) for _ in range(100)])
+        answers = await asyncio.gather(*[peer.send(question, MetadataResponse) for _ in range(20)])
+        assert len(answers) == 20
 
 
 @on_both_loops

@@ -24,7 +24,6 @@ from headrace.wire.struct import Message
 
 M = TypeVar("M", bound=Message)
 
-ANSWER_BYTES_MAX = 1 << 30
 UNKNOWN_TOPIC_MS_MAX = 5_000
 """How long a topic may be unknown: brokers learn of a new one a little after its creator."""
 
@@ -69,7 +68,7 @@ class Cluster:
     @property
     def hub(self) -> Hub:
         if self._hub is None:
-            self._hub = Hub(asyncio.get_running_loop(), Limits(frame_bytes_max=ANSWER_BYTES_MAX))
+            self._hub = Hub(asyncio.get_running_loop(), Limits())
         return self._hub
 
     async def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import cast
 from headrace.model import Buffer
 from headrace.net.framing import SCRATCH_BYTES, FrameReader
 from headrace.net.hub import Hub
+from headrace.net.limits import Limits
 from headrace.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -102,16 +103,18 @@ class Connection(asyncio.BufferedProtocol):
         on_frame: Callable[["Connection", bytearray], None],
         on_opened: Callable[["Connection"], None] | None = None,
         on_closed: Callable[["Connection"], None] | None = None,
+        limits: Limits | None = None,
     ) -> None:
+        """`limits` are the hub's unless said."""
         self._hub = hub
-        self._limits = hub.limits
+        self._limits = limits or hub.limits
         self._budget = hub.budget
         self._on_frame = on_frame
         self._on_opened = on_opened
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
         self._fd = -1
-        self._reader = FrameReader(hub.scratch, hub.buffers, hub.limits.frame_bytes_max)
+        self._reader = FrameReader(hub.scratch, hub.buffers, self._limits.frame_bytes_max)
         self._first: Reply | None = None  # open replies, oldest first, chained by `next`
         self._last: Reply | None = None
         self._in_flight = 0
@@ -164,7 +167,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if reason:
             self._hub.warn("closing", f"closing the connection of {self.peer}: {reason}")
-        self.flush()
+        if self._out and self._transport is not None:
+            self._write_out()
         self.closing = self._blocked = True
         if self._transport is not None:
             self._transport.close()
@@ -231,22 +235,23 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Gives what is queued to the transport, in one piece if it is small."""
         self._write_due = False
-        out = self._out
-        if not out or self.closing:
-            return
-        self._out = []
-        size, self._out_bytes = self._out_bytes, 0
+        if self._out and not self.closing:
+            self._write_out()
+        if self._draining and self._first is None:
+            self.close()
+        elif self._blocked:
+            self._unblock()
+
+    def _write_out(self) -> None:
         assert self._transport is not None
+        out, self._out = self._out, []
+        size, self._out_bytes = self._out_bytes, 0
         if len(out) == 1:
             self._transport.write(out[0])
         elif size <= JOIN_BYTES_MAX:
             self._transport.write(b"".join(out))
         else:
             self._write_large(self._transport, out)
-        if self._draining and self._first is None:
-            self.close()
-        elif self._blocked:
-            self._unblock()
 
     # What the loop uses.
 

@@ -8,6 +8,7 @@ from headrace import __version__
 from headrace.errors import ErrorCode
 from headrace.net.connection import Connection
 from headrace.net.hub import Hub
+from headrace.net.limits import Limits
 from headrace.net.transport import Network
 from headrace.wire.errors import ProtocolError
 from headrace.wire.frames import decode_response, encode_request
@@ -21,6 +22,10 @@ REQUEST_MS_MAX = 30_000
 CORRELATION_MASK = 0x7FFFFFFF
 
 SOFTWARE = "headrace"
+
+ASKING = Limits(frame_bytes_max=1 << 30, unsent_bytes_max=(1 << 31) - 1)
+"""Who asks keeps reading whatever it has to write still: a broker that waits for us to read would wait for ever.
+What is unsent is bounded by those who ask."""
 
 
 class PeerLost(ConnectionError):
@@ -37,13 +42,14 @@ class _Asked(NamedTuple):
 class Peer:
     """A broker that we ask. Made by `connect`; after a failure it is closed and another one has to be made.
 
-    An answer that is late closes the connection, because later answers can only come behind it.
+    An answer that is late closes the connection, because later answers can only come behind it. The hub must be one
+    without a bound for requests, so not the one of a listener: answers that were asked for are not kept waiting.
     """
 
     def __init__(self, hub: Hub, host: str, port: int, client_id: str) -> None:
         self._hub = hub
         self._client_id = client_id
-        self._connection = Connection(hub, self._on_frame, on_closed=self._on_closed)
+        self._connection = Connection(hub, self._on_frame, on_closed=self._on_closed, limits=ASKING)
         self._asked: deque[_Asked] = deque()
         self._correlation_id = 0
         self._reason = ""
