@@ -259,6 +259,18 @@ class Client:
         assert answer.error_code == 0
         return answer.responses[0].partitions[0]
 
+    async def read_all(self, offset: int = 0, partition: int = 0, **fields: Any) -> list[bytes | None]:
+        """The values from `offset` to the high watermark. One fetch reads at most to the end of a segment."""
+        values: list[bytes | None] = []
+        while True:
+            fetched = await self.fetch(offset, partition, **fields)
+            assert fetched.error_code == 0
+            if not fetched.records:
+                assert offset == fetched.high_watermark
+                return values
+            values += values_of(fetched.records)
+            offset = [header.last_offset + 1 for _, header in headers(fetched.records)][-1]
+
     async def list_offsets(
         self, *asked: ListOffsetsPartition, topic: str = TOPIC, version: int = 11, replica_id: int = -1
     ) -> list[ListOffsetsPartitionResponse]:
