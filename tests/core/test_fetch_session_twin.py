@@ -6,7 +6,7 @@ waits for, the moment at which it wakes, the turns that entries take under a sma
 
 from collections.abc import Iterable
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -470,4 +470,6 @@ def sorted_like(order: list[tuple[TopicKey, int]], twin: NaiveSession) -> list[t
 
 
 TestFetchSessionsAndTheirTwins = FetchSessionsAndTheirTwins.TestCase
-TestFetchSessionsAndTheirTwins.settings = settings(report_multiple_bugs=False)
+# To make a failure smaller takes minutes: a hunt has the time for it.
+PHASES = [phase for phase in Phase if phase is not Phase.shrink or not settings().derandomize]
+TestFetchSessionsAndTheirTwins.settings = settings(report_multiple_bugs=False, phases=PHASES)

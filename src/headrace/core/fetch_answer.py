@@ -5,14 +5,14 @@ small budget. Offsets alone never move an entry.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-from headrace.core.fetch_entries import Divergence, Entry, Fault, Replica, View, limit_of
+from headrace.core.fetch_entries import Entry, Replica, View, limit_of
 from headrace.core.fetch_session import FetchSession
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
 from headrace.wire.batch import HEADER_BYTES
-from headrace.wire.messages.fetch import EpochEndOffset, PartitionData
+from headrace.wire.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
 
 MISFITS_MAX = 8
 """Reads in a row that the rest of the budget was too small for, before the budget counts as spent."""
@@ -21,6 +21,9 @@ NO_RECORDS = b""
 
 Read: TypeAlias = Callable[[Replica, int, int, int, bool], Buffer | ErrorCode]
 """(replica, offset, bytes_max, limit_offset, at_least_one batch) -> whole batches, or why they cannot be had."""
+
+
+Part: TypeAlias = tuple[Entry, PartitionData]
 
 
 class Fetch:
@@ -61,11 +64,6 @@ class Fetch:
     @property
     def overtaken(self) -> bool:
         return not self.full and self.epoch != self.session.epoch
-
-
-class Part(NamedTuple):
-    entry: Entry
-    data: PartitionData
 
 
 class Answer:
@@ -120,34 +118,34 @@ def build_parts(fetch: Fetch, read: Read) -> tuple[list[Part], int]:
     """The partitions of the answer, and how many were looked at: all of them in a full answer, else those with news."""
     session = fetch.session
     found, visited = read_ready(fetch, read) if session.ready else ({}, 0)
+    aborted: list[AbortedTransaction] | None = [] if session.view is View.STABLE else None
     if fetch.full:
-        return [_part(entry, found.get(entry, NO_RECORDS), session.view) for entry in session], session.size
-    parts = [_part(entry, records, session.view) for entry, records in found.items()]
-    parts.extend(_part(entry, NO_RECORDS, session.view) for entry in session.faults)
-    parts.extend(_part(entry, NO_RECORDS, session.view) for entry in session.quiet if entry not in found)
+        return [(entry, _data(entry, found.get(entry, NO_RECORDS), aborted)) for entry in session], session.size
+    parts = [(entry, _data(entry, records, aborted)) for entry, records in found.items()]
+    parts.extend((entry, _data(entry, NO_RECORDS, aborted)) for entry in session.faults)
+    parts.extend((entry, _data(entry, NO_RECORDS, aborted)) for entry in session.quiet if entry not in found)
     return parts, visited + len(parts) - len(found)
 
 
-def _part(entry: Entry, found: Buffer | ErrorCode, view: View) -> Part:
-    fault: Fault | None = entry.fault
+def _data(entry: Entry, found: Buffer | ErrorCode, aborted: list[AbortedTransaction] | None) -> PartitionData:
+    fault = entry.fault
     if isinstance(found, ErrorCode):
-        fault = found
-    if isinstance(fault, ErrorCode):
-        return Part(entry, error_data(entry.index, fault))
+        return error_data(entry.index, found)
+    if fault is not None and isinstance(fault, ErrorCode):
+        return error_data(entry.index, fault)
     replica = entry.replica
     assert replica is not None  # else it had a fault
     data = PartitionData(
         partition_index=entry.index,
-        error_code=0,
         high_watermark=replica.high_watermark,
         last_stable_offset=replica.last_stable_offset,
         log_start_offset=replica.log_start_offset,
-        aborted_transactions=[] if view is View.STABLE else None,
-        records=NO_RECORDS if isinstance(found, ErrorCode) else found,
+        aborted_transactions=aborted,
+        records=found,
     )
-    if isinstance(fault, Divergence):
+    if fault is not None:
         data.diverging_epoch = EpochEndOffset(epoch=fault.epoch, end_offset=fault.end_offset)
-    return Part(entry, data)
+    return data
 
 
 def error_data(index: int, error: ErrorCode) -> PartitionData:

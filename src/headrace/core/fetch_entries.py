@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeAlias
 
 from headrace.errors import CorruptLog, ErrorCode
+from headrace.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from headrace.core.fetch_session import FetchSession
@@ -86,30 +87,28 @@ class Entry:
         "topic",
     )
 
-    def __init__(self, session: "FetchSession", topic: TopicKey, index: int) -> None:
+    def __init__(self, session: "FetchSession", topic: TopicKey, asked: FetchPartition) -> None:
         self.session = session
         self.topic = topic
-        self.index = index
+        self.index = asked.partition
         self.replica: Replica | None = None
         self.fault: Fault | None = None
         self.sent_high_watermark = -1
         self.sent_log_start = -1
         self.following: Entry | None = None
         self.previous: Entry | None = None
-        self.fetch_offset = -1
-        self.max_bytes = 0
-        self.current_leader_epoch = -1
-        self.last_fetched_epoch = -1
-        self.fetcher_log_start = -1
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.fetcher_log_start = asked.log_start_offset
 
-    def ask(
-        self, offset: int, bytes_max: int, leader_epoch: int, last_fetched_epoch: int, fetcher_log_start: int
-    ) -> None:
-        self.fetch_offset = offset
-        self.max_bytes = bytes_max
-        self.current_leader_epoch = leader_epoch
-        self.last_fetched_epoch = last_fetched_epoch
-        self.fetcher_log_start = fetcher_log_start
+    def ask(self, asked: FetchPartition) -> None:
+        self.fetch_offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.current_leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.fetcher_log_start = asked.log_start_offset
 
 
 def limit_of(replica: Replica, view: View) -> int:

@@ -123,12 +123,6 @@ class FetchSession:
         partitions = self.topics.get(topic)
         return None if partitions is None else partitions.get(index)
 
-    def add(self, topic: TopicKey, index: int) -> Entry:
-        entry = Entry(self, topic, index)
-        self.topics.setdefault(topic, {})[index] = entry
-        self.size += 1
-        return entry
-
     def remove(self, entry: Entry) -> None:
         self._leave(entry)
         self.quiet.pop(entry, None)
@@ -193,7 +187,8 @@ class FetchSession:
     def _weigh(self, entry: Entry, replica: Replica) -> None:
         limit = limit_of(replica, self.view)
         if entry.fetch_offset >= limit:
-            self._leave(entry)
+            if self.ready or self.held:
+                self._leave(entry)
             return
         if self.privileged:
             if self.throttled(entry):

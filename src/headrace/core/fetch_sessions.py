@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 from headrace.core.fetch_answer import Answer, Fetch, Read, build_parts
 from headrace.core.fetch_cache import SessionCache
-from headrace.core.fetch_entries import Entry, Replica, Subscriptions, View, watching
+from headrace.core.fetch_entries import Entry, Replica, Subscriptions, TopicKey, View, watching
 from headrace.core.fetch_session import Fetcher, FetchSession, Throttled, next_epoch
 from headrace.errors import ErrorCode
-from headrace.wire.messages.fetch import FetchPartition, FetchRequest
+from headrace.wire.messages.fetch import FetchRequest
 
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
@@ -149,54 +149,65 @@ class FetchSessions:
         return session.size == size_before or self.cache.grew(session.size - size_before)
 
     def _list(self, session: FetchSession, request: FetchRequest) -> None:
+        by_id = session.uses_topic_ids
+        find = self._find_by_id if by_id else self._find_by_name
         for topic in request.topics:
-            key = topic.topic_id if session.uses_topic_ids else topic.topic
+            if not topic.partitions:
+                continue
             self.partitions_visited += len(topic.partitions)
-            for partition in topic.partitions:
-                entry = session.find(key, partition.partition)
+            key: TopicKey = topic.topic_id if by_id else topic.topic
+            entries = session.topics.setdefault(key, {})
+            denied: bool | None = None  # asked once per topic
+            for asked in topic.partitions:
+                entry = entries.get(asked.partition)
                 if entry is not None:
-                    _ask(entry, partition)
+                    entry.ask(asked)
                     session.settle(entry)
                     continue
-                entry = session.add(key, partition.partition)
-                _ask(entry, partition)
-                found = self._find(entry)
-                entry.replica = None if isinstance(found, ErrorCode) else found
-                self._judge(entry, found)
+                entry = entries[asked.partition] = Entry(session, key, asked)
+                session.size += 1
+                found = find(key, asked.partition)
+                if denied is None:
+                    denied = self._denied(session, key, found)
+                if denied or isinstance(found, ErrorCode):
+                    self._judge(entry, found, denied)
+                else:
+                    entry.replica = found
+                    session.settle(entry)
                 if session.subscribed:
                     self._subscriptions.add(entry)
 
-    def _find(self, entry: Entry) -> Replica | ErrorCode:
-        find = self._find_by_id if entry.session.uses_topic_ids else self._find_by_name
-        return find(entry.topic, entry.index)
+    def _denied(self, session: FetchSession, key: TopicKey, found: Replica | ErrorCode) -> bool | None:
+        """A name is asked about before it is said to be unknown; an id that is unknown here has no name."""
+        if isinstance(key, str):
+            return not self._allowed(session.fetcher.principal, key)
+        return None if isinstance(found, ErrorCode) else not self._allowed(session.fetcher.principal, found.topic)
 
-    def _look_up_again(self, entry: Entry) -> None:
-        found = self._find(entry)
-        replica = None if isinstance(found, ErrorCode) else found
-        if replica is not entry.replica:
-            if entry.session.subscribed:
-                self._subscriptions.remove(entry)
-            entry.replica = replica
-            if entry.session.subscribed:
-                self._subscriptions.add(entry)
-        self._judge(entry, found)
-
-    def _judge(self, entry: Entry, found: Replica | ErrorCode) -> None:
-        """Whether it may be read, then whether it can be."""
+    def _judge(self, entry: Entry, found: Replica | ErrorCode, denied: bool | None) -> None:
+        """What was found of the partition, then whether it may be read, then whether it can be."""
         session = entry.session
-        # An id that is unknown here has no name to ask about; a name is asked about before it is said to be unknown.
-        if isinstance(entry.topic, str):
-            name: str | None = entry.topic
-        else:
-            name = None if isinstance(found, ErrorCode) else found.topic
-        if name is not None and not self._allowed(session.fetcher.principal, name):
+        entry.replica = None if isinstance(found, ErrorCode) else found
+        if isinstance(found, ErrorCode):
+            hidden = denied and isinstance(entry.topic, str)
+            session.blame(entry, ErrorCode.TOPIC_AUTHORIZATION_FAILED if hidden else found)
+        elif denied:
             session.blame(entry, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        elif isinstance(found, ErrorCode):
-            session.blame(entry, found)
         else:
             if entry.fault is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 session.absolve(entry)
             session.settle(entry)
+
+    def _look_up_again(self, entry: Entry) -> None:
+        session = entry.session
+        find = self._find_by_id if session.uses_topic_ids else self._find_by_name
+        found = find(entry.topic, entry.index)
+        replica = None if isinstance(found, ErrorCode) else found
+        moves = session.subscribed and replica is not entry.replica
+        if moves:
+            self._subscriptions.remove(entry)
+        self._judge(entry, found, self._denied(session, entry.topic, found))
+        if moves:
+            self._subscriptions.add(entry)
 
     def _forget(self, session: FetchSession, entry: Entry) -> None:
         if session.subscribed:
@@ -351,16 +362,6 @@ class FetchSessions:
 
 def _wake(entries: Iterable[Entry]) -> list[Fetch]:
     return [waiter for entry in entries if (waiter := entry.session.wake()) is not None]
-
-
-def _ask(entry: Entry, partition: FetchPartition) -> None:
-    entry.ask(
-        partition.fetch_offset,
-        partition.partition_max_bytes,
-        partition.current_leader_epoch,
-        partition.last_fetched_epoch,
-        partition.log_start_offset,
-    )
 
 
 def view_of(request: FetchRequest, fetcher: Fetcher) -> View:
