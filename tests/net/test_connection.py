@@ -490,3 +490,23 @@ async def test_five_hundred_silent_connections_cost_the_others_nothing() -> None
         assert len(server.listener.connections) == 501
         for client in clients:
             client.writer.close()
+
+
+@on_both_loops
+async def test_a_flood_of_small_requests_leaves_turns_to_others() -> None:
+    handled = 0
+
+    def count(connection: Connection, frame: bytearray) -> None:
+        nonlocal handled
+        handled += len(frame) == 1
+        echo(connection, frame)
+
+    async with serving(count) as server:
+        flooding, other = await server.open(), await server.open()
+        flood = framed(b"x") * 50_000
+        flooding.writer.write(flood)
+        await until(lambda: handled > 0)
+        other.send(b"hello")
+        assert await other.receive() == b"hello"
+        assert handled < 25_000, "the flood was served first"
+        assert await flooding.reader.readexactly(len(flood)) == flood

@@ -20,6 +20,9 @@ SIP_BYTES = 4 << 10
 JOIN_BYTES_MAX = 32 << 10
 """Parts up to this size are copied together, since a system call costs more; larger ones are written as they are."""
 
+FRAMES_PER_TURN_MAX = 128
+"""More frames than that, however small, wait for the next turn of the loop: others have a turn too."""
+
 IOV_MAX = 1024
 """Parts that one system call takes."""
 
@@ -84,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "_paid_bytes",
         "_paused",
         "_reader",
+        "_resume_due",
         "_since_yield",
         "_transport",
         "_write_due",
@@ -131,6 +135,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paused = False
         self._writing_paused = False
         self._draining = False
+        self._resume_due = False
         self._since_yield = 0
         self.closed = False
         self.closing = False
@@ -285,12 +290,12 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self.quiet_ticks = 0
         self._reader.received(nbytes)
-        self._pump()
+        more = self._pump()
         self._since_yield += nbytes
-        if self._since_yield >= self._hub.yield_bytes:
+        if more or self._since_yield >= self._hub.yield_bytes:
             self._since_yield = 0
             self._pause()
-            self._hub.loop.call_soon(self._resume)
+            self._resume_soon()
 
     def pause_writing(self) -> None:
         self._writing_paused = self._blocked = True
@@ -299,14 +304,16 @@ class Connection(asyncio.BufferedProtocol):
         self._writing_paused = False
         self._unblock()
 
-    def _pump(self) -> None:
-        """Hands over what is ready and allowed, and puts away the rest."""
+    def _pump(self) -> bool:
+        """Hands over what is ready and allowed, and puts away the rest. True: there may be more for the next turn."""
         reader = self._reader
+        room = FRAMES_PER_TURN_MAX
         unbounded = self._budget.unbounded
         self._in_pump = True
         try:
-            while not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
+            while room and not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
                 self._hand_over(reader.take(), size)
+                room -= 1
             reader.keep()
             wanted = 0 if self._blocked else reader.big_wanted()
             if wanted and (unbounded or self._pay(wanted)):
@@ -323,6 +330,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()
         if self._out and not self._write_due:
             self.flush()
+        return not room
 
     def _hand_over(self, frame: bytearray, size: int) -> None:
         self.unfinished_ticks = 0
@@ -367,13 +375,21 @@ class Connection(asyncio.BufferedProtocol):
         self._blocked = False
         if not self._in_pump and (self._paused or self._reader.mid_frame):
             # Not at once: whoever answered is not prepared to be handed the next frame.
+            self._resume_soon()
+
+    def _resume_soon(self) -> None:
+        if not self._resume_due:
+            self._resume_due = True
             self._hub.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
+        self._resume_due = False
         if self._blocked:
             return
-        self._pump()
-        if self._paused and not self._blocked and self._transport is not None:
+        if self._pump():
+            self._pause()
+            self._resume_soon()
+        elif self._paused and not self._blocked and self._transport is not None:
             self._paused = False
             self._transport.resume_reading()
 
