@@ -103,11 +103,12 @@ def _refuse_node(body: FetchRequest, error: ErrorCode) -> FetchResponse:
 class _Pending:
     """A fetch request that is to be answered, now or later."""
 
-    __slots__ = ("_broker", "_failures", "_request")
+    __slots__ = ("_broker", "_failures", "_request", "_session_epoch")
 
     def __init__(self, broker: Broker, request: Request[FetchRequest]) -> None:
         self._broker = broker
         self._request = request
+        self._session_epoch = request.body.session_epoch
         self._failures: list[tuple[Hosted, OSError | CorruptLog]] = []
 
     @property
@@ -124,7 +125,7 @@ class _Pending:
                 request.header.correlation_id,
                 request.connection.peer,
                 answer.session_id,
-                fetch.epoch,
+                self._session_epoch,
                 answer.error,
                 len(answer.parts),
                 sent_bytes,
