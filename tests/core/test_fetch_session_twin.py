@@ -470,6 +470,12 @@ def sorted_like(order: list[tuple[TopicKey, int]], twin: NaiveSession) -> list[t
 
 
 TestFetchSessionsAndTheirTwins = FetchSessionsAndTheirTwins.TestCase
-# To make a failure smaller takes minutes: a hunt has the time for it.
-PHASES = [phase for phase in Phase if phase is not Phase.shrink or not settings().derandomize]
-TestFetchSessionsAndTheirTwins.settings = settings(report_multiple_bugs=False, phases=PHASES)
+# To make a failure smaller takes minutes: a hunt has the time for it. What Hypothesis remembers of each example takes
+# memory, so that a hunt has more of them than the default, but not as many as of a plain property.
+HUNTING = not settings().derandomize
+TestFetchSessionsAndTheirTwins.settings = settings(
+    max_examples=settings().max_examples // (4 if HUNTING else 1),
+    stateful_step_count=50,
+    report_multiple_bugs=False,
+    phases=[phase for phase in Phase if HUNTING or phase is not Phase.shrink],
+)
