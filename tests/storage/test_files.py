@@ -85,7 +85,7 @@ def test_a_file_that_vanished_is_not_made_anew(files: Files, root: str) -> None:
 
 def test_a_replaced_file_has_the_new_content_and_leaves_nothing_beside(files: Files, root: str) -> None:
     files.replace(f"{root}/a", b"old")
-    files.replace(f"{root}/a", b"new", sync_directory=False)
+    files.replace(f"{root}/a", b"new", durable=False)
     assert files.read(f"{root}/a") == b"new"
     assert files.names(root) == ["a"]
 

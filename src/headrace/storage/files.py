@@ -62,8 +62,12 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
-    def replace(self, path: str, content: Buffer, *, sync_directory: bool = True) -> None:
-        """All or nothing: written beside, synced, renamed over. The new name is durable if the directory is synced."""
+    def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
+        """All or nothing: written beside, synced, renamed over, and the directory synced.
+
+        Without `durable` nothing is synced: a death of the process leaves the old or the new content, a power loss
+        may leave neither.
+        """
         ...
 
     def names(self, directory: str) -> list[str]:
@@ -92,6 +96,10 @@ class Files(Protocol):
 
     def sync_directory(self, path: str) -> None:
         """Names created, renamed and removed in it so far survive power loss."""
+        ...
+
+    def sync_all(self, directory: str) -> None:
+        """Every file and name below `directory` survives power loss from here on: one wait for all of them."""
         ...
 
     def reserve(self, path: str, size: int) -> None:

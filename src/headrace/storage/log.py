@@ -47,6 +47,7 @@ class Log:
     """Made by `opening.open_log`. Without a directory until the first append."""
 
     __slots__ = (
+        "_are_epochs_synced",
         "_config",
         "_cuts",
         "_epoch_on_disk",
@@ -96,13 +97,15 @@ class Log:
         # Sealed segments and snapshots that are not known to be on the disk.
         self._unsynced_segments = contents.unsynced_segments
         self._unsynced: list[File] = []
+        # After a process death nobody knows.
+        self._are_epochs_synced = contents.recovery is None or contents.epoch_on_disk < 0
         # After a process death nobody knows which names had been synced.
         self._unsynced_directories = set() if contents.recovery is None else {directory, parent_of(directory)}
         self.is_complete = contents.recovery is None
         """Whether the files are as a clean stop leaves them."""
         # How often records were cut off: a flush that began before says nothing about what came after.
         self._cuts = 0
-        self._set_limits()
+        self._forget_limits()
 
     @property
     def config(self) -> LogConfig:
@@ -111,7 +114,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._set_limits()
+        self._forget_limits()
 
     @property
     def size_bytes(self) -> int:
@@ -127,7 +130,7 @@ class Log:
     def append(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
         """Batches that have their offsets and leader epoch, one write for all of a segment.
 
-        An epoch is durable before its first record. If a write fails, `log_end_offset` tells how much was taken.
+        If a write fails, `log_end_offset` tells how much was taken.
         """
         if self.failure is not None:
             raise self.failure
@@ -150,7 +153,7 @@ class Log:
                 end > self._segment_bytes_max
                 or header.max_timestamp > self._timestamp_max
                 or header.base_offset + header.last_offset_delta > self._offset_max
-            ) and end > header.size:
+            ) and self._is_too_much(header, end):
                 self._write(segment, batches[taken:at])
                 taken = at
                 segment = self._roll(header.base_offset, now_ms)
@@ -161,7 +164,6 @@ class Log:
         if not batches:
             return
         self.is_complete = False
-        is_first = not segment.size
         try:
             segment.append(batches)
             self.log_end_offset = segment.end_offset
@@ -170,20 +172,32 @@ class Log:
         except OSError as error:
             self.failure = error
             raise
-        if is_first:
-            self._set_limits()
 
-    def _set_limits(self) -> None:
-        """What the active segment takes: bytes, the highest timestamp and the highest offset."""
-        config, segment = self._config, self.segments.active
-        self._segment_bytes_max = config.segment_bytes
+    def _is_too_much(self, header: BatchHeader, end: int) -> bool:
+        """Whether the active segment has no place for a batch that would end at `end`. An empty one takes any."""
+        segment = self.segments.active
+        assert segment is not None
+        self._set_limits(segment)
+        is_too_much = end > header.size and (
+            end > self._segment_bytes_max
+            or header.max_timestamp > self._timestamp_max
+            or header.last_offset > self._offset_max
+        )
+        if not segment.size:
+            self._forget_limits()  # they depend on what is about to be written
+        return is_too_much
+
+    def _forget_limits(self) -> None:
+        """The next append works them out."""
+        self._segment_bytes_max = 0
         self._timestamp_max = self._offset_max = NEVER
-        if segment is None:
-            return
-        self._offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+
+    def _set_limits(self, segment: Segment) -> None:
+        """What the active segment takes: bytes, the highest timestamp and the highest offset."""
         first_timestamp = segment.first_timestamp()
-        if first_timestamp >= 0:
-            self._timestamp_max = first_timestamp + self._age_ms_max(segment)
+        self._segment_bytes_max = self._config.segment_bytes
+        self._timestamp_max = first_timestamp + self._age_ms_max(segment) if first_timestamp >= 0 else NEVER
+        self._offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
 
     def _age_ms_max(self, segment: Segment) -> int:
         config = self._config
@@ -198,27 +212,35 @@ class Log:
         files = self._shared.files
         metadata_path = f"{self.directory}/{METADATA_NAME}"
         if not self._exists or not files.exists(metadata_path):
+            # The first record waits for no disk: names and contents become durable with the first flush.
             files.make_directory(self.directory)
-            files.replace(metadata_path, format_partition_metadata(self.topic_id).encode(), sync_directory=False)
-            files.sync_directory(parent_of(self.directory))
+            files.replace(metadata_path, format_partition_metadata(self.topic_id).encode(), durable=False)
+            self._unsynced.append(files.open(metadata_path))
+            self._unsynced_directories |= {self.directory, parent_of(self.directory)}
             self._exists = True
         self._flushed_ms = now_ms
         return self._new_segment(max(first.base_offset, self.log_end_offset), now_ms)
 
     def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
         self._unsynced_directories.add(self.directory)
-        segment = self.segments.add(base_offset, self._config, size=None, end_offset=base_offset, created_ms=now_ms)
-        self._set_limits()
-        return segment
+        self._forget_limits()
+        return self.segments.add(base_offset, self._config, size=None, end_offset=base_offset, created_ms=now_ms)
 
     def _begin_epoch(self, first: BatchHeader) -> None:
+        """Recovery finds epochs above the recovery point in the batches, so the list may follow with the next flush.
+
+        Not where segments were deleted: there the list is what tells a hole from a deletion.
+        """
         self.epochs.assign(first.leader_epoch, first.base_offset)
-        self._save_epochs()
+        self._save_epochs(durable=self.segments[0].base_offset > 0)
         self._epoch_on_disk = first.leader_epoch
 
-    def _save_epochs(self) -> None:
+    def _save_epochs(self, durable: bool = True) -> None:
         content = format_leader_epochs(self.epochs.entries).encode()
-        self._shared.files.replace(f"{self.directory}/{EPOCHS_NAME}", content)
+        self._shared.files.replace(f"{self.directory}/{EPOCHS_NAME}", content, durable=durable)
+        self._are_epochs_synced = durable
+        if not durable:
+            self._unsynced_directories.add(self.directory)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """From here on a new segment is appended to; the old one is complete."""
@@ -366,7 +388,7 @@ class Log:
         self._lower_recovery_point(self.log_end_offset)
         self._cut_epochs(self.log_end_offset)
         self._remove_snapshots()
-        self._set_limits()
+        self._forget_limits()
         self.reload_producers()
 
     def _cut_epochs(self, offset: int) -> None:
@@ -418,6 +440,9 @@ class Log:
         if self.failure is not None:
             raise self.failure
         syncers = [file.syncer() for segment in self._unsynced_segments for file in segment.complete()]
+        if not self._are_epochs_synced:
+            self._unsynced.append(self._shared.files.open(f"{self.directory}/{EPOCHS_NAME}"))
+            self._are_epochs_synced = True
         for file in self._unsynced:
             syncers.append(file.syncer())
             file.close()
@@ -446,14 +471,28 @@ class Log:
 
     def close(self) -> None:
         """A clean stop: everything is on the disk, and the next start has nothing to scan."""
-        active = self.segments.active
-        if not self.is_complete and self.failure is None and active is not None:
-            self._snapshot(self.log_end_offset)
-            self._unsynced_segments.append(active)
-            self._unsynced_directories.add(self.directory)
+        if self.finish():
             job = self.flush_job()
             job.run()
             self.flushed(job)
+            self.is_complete = True
+        self.segments.close()
+
+    def finish(self) -> bool:
+        """Nothing more is written; whether there is something to sync. `close`, or `close_synced`, comes next."""
+        active = self.segments.active
+        if self.is_complete or self.failure is not None or active is None:
+            return False
+        self._snapshot(self.log_end_offset)
+        active.complete()
+        self._unsynced_segments.append(active)
+        self._unsynced_directories.add(self.directory)
+        return True
+
+    def close_synced(self) -> None:
+        """After `finish`, and after everything below the directory was synced in one go."""
+        if self.failure is None and self.segments.active is not None:
+            self.recovery_point = self.log_end_offset
             self.is_complete = True
         self.segments.close()
 

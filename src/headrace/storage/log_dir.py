@@ -41,6 +41,8 @@ RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 STRAY_SUFFIX = "-stray"
+CLOSED_ONE_BY_ONE_MAX = 16
+"""Logs that a clean stop syncs each for itself; with more of them, the file system syncs them all."""
 
 Offsets = dict[TopicPartition, int]
 
@@ -299,13 +301,9 @@ class LogDir:
     ) -> list[tuple[TopicPartition, OSError]]:
         """A clean stop. Logs that could not be brought to the disk are returned; then the stop was not clean."""
         failures: list[tuple[TopicPartition, OSError]] = []
-        for name, log in sorted(self._logs.items()):
-            try:
-                log.close()
-                if not log.is_complete:
-                    failures.append((name, log.failure or OSError("it was not closed")))
-            except OSError as error:
-                failures.append((name, error))
+        logs = sorted(self._logs.items())
+        close = self._close_together if len(logs) > CLOSED_ONE_BY_ONE_MAX else _close_one_by_one
+        failures += close(logs)
         if not failures:
             try:
                 self._write_clean_stop(high_watermarks, broker_epoch)
@@ -313,6 +311,26 @@ class LogDir:
                 failures.append((TopicPartition("", -1), error))
         self._lock.release()
         return failures
+
+    def _close_together(self, logs: list[tuple[TopicPartition, Log]]) -> Iterator[tuple[TopicPartition, OSError]]:
+        """Ten thousand syncs take a minute, one of the whole file system a second."""
+        finished = []
+        for name, log in logs:
+            try:
+                log.finish()
+                finished.append((name, log))
+            except OSError as error:
+                yield name, error
+        try:
+            self._files.sync_all(self._logs_path)
+        except OSError as error:
+            for name, _ in finished:
+                yield name, error
+            return
+        for name, log in finished:
+            log.close_synced()
+            if not log.is_complete:
+                yield name, log.failure or OSError("it was not closed")
 
     def _write_clean_stop(self, high_watermarks: Mapping[TopicPartition, int] | None, broker_epoch: int) -> None:
         marker = f"{self._logs_path}/{MARKER_NAME}"
@@ -339,3 +357,13 @@ class LogDir:
         for log in self._logs.values():
             log.abandon()
         self._lock.release()
+
+
+def _close_one_by_one(logs: list[tuple[TopicPartition, Log]]) -> Iterator[tuple[TopicPartition, OSError]]:
+    for name, log in logs:
+        try:
+            log.close()
+            if not log.is_complete:
+                yield name, log.failure or OSError("it was not closed")
+        except OSError as error:
+            yield name, error

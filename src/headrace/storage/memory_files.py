@@ -14,7 +14,9 @@ from headrace.model import Buffer
 from headrace.storage.files import AlreadyLocked, parent_of
 from headrace.storage.memory_nodes import Directory, Inode, Node, Survives
 
-CHANGES = frozenset({"create", "write", "truncate", "sync", "make_directory", "rename", "remove", "sync_directory"})
+CHANGES = frozenset(
+    {"create", "write", "truncate", "sync", "make_directory", "rename", "remove", "sync_directory", "sync_all"}
+)
 """Operations after which a dead process leaves something else behind than before."""
 
 
@@ -196,12 +198,13 @@ class MemoryFiles:
         self.enter("read", path)
         return bytes(self.inode(path).data)
 
-    def replace(self, path: str, content: Buffer, *, sync_directory: bool = True) -> None:
+    def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = self.create(path + ".tmp")
         beside.write(0, [content])
-        beside.sync()
+        if durable:
+            beside.sync()
         self.rename(path + ".tmp", path)
-        if sync_directory:
+        if durable:
             self.sync_directory(parent_of(path))
 
     def names(self, directory: str) -> list[str]:
@@ -258,6 +261,10 @@ class MemoryFiles:
     def sync_directory(self, path: str) -> None:
         self.enter("sync_directory", path)
         self._directory(path).sync()
+
+    def sync_all(self, directory: str) -> None:
+        self.enter("sync_all", directory)
+        self._directory(directory).sync_all()
 
     def reserve(self, path: str, size: int) -> None:
         self.create(path).truncate(size)

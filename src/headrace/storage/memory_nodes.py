@@ -83,6 +83,14 @@ class Directory:
     def sync(self) -> None:
         self._synced = dict(self.entries)
 
+    def sync_all(self) -> None:
+        self.sync()
+        for node in self.entries.values():
+            if isinstance(node, Directory):
+                node.sync_all()
+            else:
+                node.sync()
+
     def lose_power(self, survives: Survives) -> None:
         for name in sorted(self.entries.keys() | self._synced.keys()):
             seen, durable = self.entries.get(name), self._synced.get(name)

@@ -105,7 +105,8 @@ def _read_epochs(shared: Shared, directory: str, names: list[str]) -> tuple[tupl
     if EPOCHS_NAME not in names:
         return None
     try:
-        return parse_leader_epochs(shared.files.read(f"{directory}/{EPOCHS_NAME}").decode())
+        # A power loss may have left the file without its content.
+        return parse_leader_epochs(shared.files.read(f"{directory}/{EPOCHS_NAME}").decode()) or None
     except (CorruptCheckpoint, UnicodeDecodeError):
         return None
 

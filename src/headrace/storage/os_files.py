@@ -1,5 +1,6 @@
 """Files of the operating system, with a bounded number of descriptors open at a time."""
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -122,14 +123,15 @@ class OsFiles:
         with open(path, "rb") as file:
             return file.read()
 
-    def replace(self, path: str, content: Buffer, *, sync_directory: bool = True) -> None:
+    def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = path + ".tmp"
         with open(beside, "wb") as file:
             file.write(content)
             file.flush()
-            os.fdatasync(file.fileno())
+            if durable:
+                os.fdatasync(file.fileno())
         os.rename(beside, path)
-        if sync_directory:
+        if durable:
             self.sync_directory(parent_of(path))
 
     def names(self, directory: str) -> list[str]:
@@ -166,6 +168,13 @@ class OsFiles:
         finally:
             os.close(descriptor)
 
+    def sync_all(self, directory: str) -> None:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            _sync_file_system(descriptor)
+        finally:
+            os.close(descriptor)
+
     def reserve(self, path: str, size: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -185,6 +194,16 @@ class OsFiles:
                 raise AlreadyLocked(path) from None
             raise
         return OsLock(descriptor)
+
+
+def _sync_file_system(descriptor: int) -> None:
+    """syncfs(2), which tells of errors, where the C library has it."""
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+    if syncfs is None:
+        os.sync()
+    elif syncfs(descriptor) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def _lock_whole_file(descriptor: int) -> None:

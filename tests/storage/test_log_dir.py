@@ -1,0 +1,277 @@
+"""A data directory: who may use it, what it remembers, and what a start has to look at."""
+
+import errno
+import json
+from pathlib import Path
+
+import pytest
+
+from headrace.errors import CorruptLog
+from headrace.model import TopicPartition
+from headrace.storage.errors import InUse, WrongFormat
+from headrace.storage.log import Log
+from headrace.storage.log_config import LogConfig
+from headrace.storage.log_dir import LogDir
+from headrace.storage.memory_files import MemoryFiles
+from headrace.storage.os_files import OsFiles
+from headrace.storage.properties import MetaProperties
+from tests.storage.batches import TOPIC_ID, batch, offsets_in
+
+CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
+OTHER_ID = bytes(reversed(TOPIC_ID))
+
+
+@pytest.fixture
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def fill(log: Log, count: int) -> None:
+    for _ in range(count):
+        log.append([batch(log.log_end_offset, 2, epoch=max(log.epochs.latest, 0))], 1_000)
+
+
+def with_logs(files: MemoryFiles, count: int, batches: int = 3) -> LogDir:
+    directory = LogDir(files, "/data")
+    for number in range(count):
+        fill(directory.open_log("t", number, TOPIC_ID, CONFIG), batches)
+    return directory
+
+
+def offsets_file(files: MemoryFiles, name: str) -> list[str]:
+    return files.read(f"/data/logs/{name}-checkpoint").decode().splitlines()
+
+
+def test_a_second_opener_is_told_in_one_sentence(tmp_path: Path) -> None:
+    first = LogDir(OsFiles(open_files_max=10), str(tmp_path))
+    with pytest.raises(InUse, match="is running on"):
+        LogDir(OsFiles(open_files_max=10), str(tmp_path))
+    first.close()
+    LogDir(OsFiles(open_files_max=10), str(tmp_path)).abandon()
+
+
+def test_a_start_after_a_clean_stop_touches_no_partition(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert with_logs(files, 20).close() == []
+    touched: list[str] = []
+    enter = files.enter
+
+    def note(operation: str, path: str, size: int = 0, life: int | None = None) -> int:
+        if "/t-" in path:
+            touched.append(path)
+        return enter(operation, path, size, life)
+
+    monkeypatch.setattr(files, "enter", note)
+    directory = LogDir(files, "/data")
+    assert directory.was_clean
+    assert len(directory.partitions) == 20
+    remembered = directory.remembered("t", 7)
+    assert remembered is not None
+    assert (remembered.log_start_offset, remembered.log_end_offset, remembered.high_watermark) == (0, 6, 6)
+    assert remembered.topic_id == directory.topic_id_of("t", 7) == TOPIC_ID
+    assert touched == []
+    log = directory.open_log("t", 7, TOPIC_ID, CONFIG)
+    assert (log.log_end_offset, log.recovery, log.recovery_point, log.size_bytes) == (6, None, 6, remembered.size_bytes)
+    assert not [path for path in touched if path.endswith(".log")]
+
+
+def test_the_clean_mark_goes_before_the_first_change_and_with_nothing_else(files: MemoryFiles) -> None:
+    marker = "/data/logs/.kafka_cleanshutdown"
+    with_logs(files, 1).close()
+    assert json.loads(files.read(marker)) == {"version": 0, "brokerEpoch": -1}
+    directory = LogDir(files, "/data")
+    log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+    assert files.exists(marker)
+    # Durable before the write: the power goes at the write itself.
+    files.fail("write", "*.log", errno.EIO)
+    with pytest.raises(OSError):
+        fill(log, 1)
+    files.lose_power()
+    assert not files.exists(marker)
+    assert not LogDir(files, "/data").was_clean
+
+
+def test_a_run_without_a_change_stays_clean_even_if_it_is_killed(files: MemoryFiles) -> None:
+    with_logs(files, 2).close()
+    for _ in range(2):
+        directory = LogDir(files, "/data")
+        assert directory.was_clean
+        log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+        assert offsets_in(log.read(0, 1_000, 6, True)) == [(0, 1), (2, 3), (4, 5)]
+        files.restart()
+    directory = LogDir(files, "/data")
+    assert directory.close() == []
+    assert LogDir(files, "/data").was_clean
+
+
+def test_what_was_not_opened_is_remembered_from_stop_to_stop(files: MemoryFiles) -> None:
+    with_logs(files, 3).close()
+    for number in (0, 1):
+        directory = LogDir(files, "/data")
+        fill(directory.open_log("t", number, TOPIC_ID, CONFIG), 1)
+        directory.close()
+    directory = LogDir(files, "/data")
+    ends = [directory.remembered("t", number) for number in range(3)]
+    assert [end.log_end_offset if end else None for end in ends] == [8, 8, 6]
+
+
+def test_after_a_kill_only_what_was_touched_since_the_last_clean_stop_is_scanned(files: MemoryFiles) -> None:
+    with_logs(files, 3).close()
+    directory = LogDir(files, "/data")
+    fill(directory.open_log("t", 1, TOPIC_ID, CONFIG), 5)
+    files.restart()
+    directory = LogDir(files, "/data")
+    assert directory.remembered("t", 0) is None
+    recovered = [directory.open_log("t", number, TOPIC_ID, CONFIG).recovery is not None for number in range(3)]
+    assert recovered == [False, True, False]
+    assert directory.open_log("t", 1, TOPIC_ID, CONFIG).log_end_offset == 16
+
+
+def test_checkpoints_are_kafkas_and_recovery_begins_there(files: MemoryFiles) -> None:
+    directory = with_logs(files, 2)
+    log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+    job = log.flush_job()
+    job.run()
+    log.flushed(job)
+    log.advance_log_start(3)
+    directory.checkpoint_job({TopicPartition("t", 1): 4})()
+    assert offsets_file(files, "recovery-point-offset") == ["0", "2", "t 0 6", "t 1 0"]
+    assert offsets_file(files, "log-start-offset") == ["0", "1", "t 0 3"]
+    assert offsets_file(files, "replication-offset") == ["0", "2", "t 0 6", "t 1 4"]
+    files.restart()
+    directory = LogDir(files, "/data")
+    assert directory.checkpointed_high_watermark("t", 1) == 4
+    log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+    assert (log.log_start_offset, log.recovery_point) == (3, 6)
+
+
+def test_an_older_checkpoint_never_overwrites_a_newer_one(files: MemoryFiles) -> None:
+    directory = with_logs(files, 1)
+    old = directory.checkpoint_job({TopicPartition("t", 0): 1})
+    directory.checkpoint_job({TopicPartition("t", 0): 2})()
+    old()
+    assert offsets_file(files, "replication-offset") == ["0", "1", "t 0 2"]
+
+
+def test_cutting_below_the_recovery_point_lowers_it_on_the_disk_first(files: MemoryFiles) -> None:
+    directory = with_logs(files, 1)
+    log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+    job = log.flush_job()
+    job.run()
+    log.flushed(job)
+    directory.checkpoint_job()()
+    log.truncate_to(2)
+    assert offsets_file(files, "recovery-point-offset") == ["0", "1", "t 0 2"]
+    files.restart()
+    assert LogDir(files, "/data").open_log("t", 0, TOPIC_ID, CONFIG).log_end_offset == 2
+
+
+@pytest.mark.parametrize("name", ["recovery-point-offset-checkpoint", ".headrace-state"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"HRLS", b"0\nmany\n"])
+def test_a_damaged_file_beside_the_logs_costs_a_scan_and_nothing_else(
+    files: MemoryFiles, name: str, content: bytes
+) -> None:
+    with_logs(files, 1).close()
+    files.replace(f"/data/logs/{name}", content)
+    directory = LogDir(files, "/data")
+    log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+    assert log.log_end_offset == 6
+    assert offsets_in(log.read(5, 1_000, 6, True)) == [(4, 5)]
+
+
+def test_a_newer_format_is_refused_with_both_numbers(files: MemoryFiles) -> None:
+    with_logs(files, 1).close()
+    state = files.read("/data/logs/.headrace-state")
+    files.replace("/data/logs/.headrace-state", state[:4] + b"\x00\x02" + state[6:])
+    with pytest.raises(WrongFormat, match="version 2; this program knows 1"):
+        LogDir(files, "/data")
+
+
+def test_whose_directory_it_is_is_remembered(files: MemoryFiles) -> None:
+    directory = LogDir(files, "/data")
+    assert directory.read_meta() is None
+    meta = MetaProperties("a cluster", 3, OTHER_ID, {"headrace.incarnation": "5"})
+    directory.write_meta(meta)
+    files.lose_power()
+    assert LogDir(files, "/data").read_meta() == meta
+
+
+# Topics that come and go
+
+
+def test_a_deleted_log_is_renamed_and_its_name_is_free_at_once(files: MemoryFiles) -> None:
+    directory = with_logs(files, 1)
+    directory.delete_log("t", 0, "00ff")
+    assert not directory.exists("t", 0)
+    fill(directory.open_log("t", 0, OTHER_ID, CONFIG), 1)
+    assert directory.exists("t", 0)
+    assert directory.topic_id_of("t", 0) == OTHER_ID
+    assert "t-0.00ff-delete" in files.names("/data/logs")
+    directory.close()
+    # Whoever did not get to it last time does so now.
+    directory = LogDir(files, "/data")
+    assert directory.partitions == [("t", 0)]
+    directory.empty_trash()
+    assert "t-0.00ff-delete" not in files.names("/data/logs")
+
+
+def test_deleting_a_log_that_was_never_opened_forgets_it(files: MemoryFiles) -> None:
+    with_logs(files, 2).close()
+    directory = LogDir(files, "/data")
+    directory.delete_log("t", 0, "1")
+    assert directory.remembered("t", 0) is None
+    assert directory.open_log("t", 0, OTHER_ID, CONFIG).log_end_offset == 0
+    directory.close()
+    assert LogDir(files, "/data").partitions == [("t", 1)]
+
+
+def test_names_as_long_as_they_may_be_can_still_be_deleted(tmp_path: Path) -> None:
+    directory = LogDir(OsFiles(open_files_max=10), str(tmp_path))
+    topic = "x" * 249
+    fill(directory.open_log(topic, 0, TOPIC_ID, CONFIG), 1)
+    directory.delete_log(topic, 0, "f" * 32)
+    directory.empty_trash()
+    assert not [name for name in (tmp_path / "logs").iterdir() if name.is_dir()]
+    directory.close()
+
+
+def test_directories_of_unknown_topics_are_strays(files: MemoryFiles) -> None:
+    with_logs(files, 3).close()
+    for clean in (True, False):
+        directory = LogDir(files, "/data")
+        known = {TopicPartition("t", 0): TOPIC_ID, TopicPartition("t", 1): OTHER_ID}
+        assert directory.strays(known) == [("t", 1), ("t", 2)]
+        with pytest.raises(CorruptLog, match="another topic"):
+            directory.open_log("t", 1, OTHER_ID, CONFIG)
+        if clean:
+            files.remove("/data/logs/.kafka_cleanshutdown")
+        files.restart()
+    directory = LogDir(files, "/data")
+    assert directory.set_aside("t", 1, "77").endswith("/t-1.77-stray")
+    assert directory.open_log("t", 1, OTHER_ID, CONFIG).log_end_offset == 0
+    assert LogDir(MemoryFiles(), "/data").partitions == []
+
+
+def test_files_that_are_no_partitions_are_left_alone(files: MemoryFiles) -> None:
+    LogDir(files, "/data").close()
+    for name in ("lost+found", "t-", "-1", "t-x", "t-1.77-stray", "t-1.1-future"):
+        files.make_directory(f"/data/logs/{name}")
+    assert LogDir(files, "/data").partitions == []
+
+
+def test_space_is_held_back_and_given_back(files: MemoryFiles) -> None:
+    directory = LogDir(files, "/data")
+    directory.keep_reserve(5_000)
+    assert files.size("/data/.headrace-reserve") == 5_000
+    directory.release_reserve()
+    directory.release_reserve()
+    assert not files.exists("/data/.headrace-reserve")
+    directory.keep_reserve(0)
+
+
+@pytest.mark.parametrize("operation", ["create", "write", "sync", "remove", "sync_directory"])
+def test_a_probe_says_no_whatever_fails(files: MemoryFiles, operation: str) -> None:
+    directory = LogDir(files, "/data")
+    assert directory.probe()
+    files.fail(operation, "/data/logs*", errno.EIO)
+    assert not directory.probe()
+    assert directory.probe()
