@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headrace.broker import parking
 from headrace.core.acl import CLUSTER, Operation, Resource
 from headrace.errors import ErrorCode
 from headrace.wire.batch import headers
@@ -241,7 +242,10 @@ class TestWaiting:
             answer = await waiting
             assert [values_of(part.records) for part in answer.responses[0].partitions] == [[b"a"]] * 3
 
-    async def test_everybody_who_waits_is_answered(self) -> None:
+    @pytest.mark.parametrize("bytes_per_turn", [1, 8 << 20])
+    async def test_everybody_who_waits_is_answered(self, bytes_per_turn: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """In one turn of the loop, or in several when it would be too much for one."""
+        monkeypatch.setattr(parking, "ANSWER_BYTES_PER_TURN", bytes_per_turn)
         async with serving() as (served, client):
             readers = [await served.client() for _ in range(5)]
             waiting = [
