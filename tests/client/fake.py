@@ -21,6 +21,7 @@ from headrace.wire.batch import read_header, read_records
 from headrace.wire.compiler import decode
 from headrace.wire.frames import RequestHeader, decode_request_header, encode_response
 from headrace.wire.messages.coordinators import InitProducerIdRequest, InitProducerIdResponse
+from headrace.wire.messages.fetch import FetchRequest
 from headrace.wire.messages.metadata import (
     MetadataRequest,
     MetadataResponse,
@@ -162,7 +163,8 @@ class FakeBroker:
         header = decode_request_header(frame)
         request = decode(APIS[header.api_key].request, header.api_version, frame, header.body_at)
         self.asked.append(request)
-        reply = connection.open_reply()
+        # As Kafka does: nothing of a connection is looked at behind a fetch that waits.
+        reply = connection.open_reply(alone=header.api_key == FetchRequest.api)
         kind = type(request)
         if kind not in self._together:
             self._answer(connection, reply, header, request)

@@ -113,6 +113,10 @@ async def test_a_lost_connection_or_a_wrong_answer_starts_over_and_loses_nothing
         broker.then(FetchRequest, [HANG_UP])
         log.append(T0, b"b")
         assert values(await read(consumer, 1)) == [b"b"]
+        asked = fetches(broker)
+        again = next(n for n, (_, epoch, *_) in enumerate(asked) if n and epoch == 0)
+        assert asked[again] == (1001, 0, [(0, 1), (1, 0)], [])
+        assert asked[again - 1][:1] == (1001,)
         broker.then(FetchRequest, [HANG_UP, FetchResponse(session_id=9, responses=[])])  # a full one without partitions
         log.append(T1, b"c")
         assert values(await read(consumer, 1)) == [b"c"]

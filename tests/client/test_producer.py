@@ -181,6 +181,17 @@ async def test_after_a_gap_a_batch_that_may_be_stored_is_not_stored_twice() -> N
         assert broker.stored[T0] == [b"a", b"maybe", b"b"]
 
 
+async def test_after_a_gap_a_batch_whose_answer_was_lost_is_not_stored_twice() -> None:
+    async with FakeBroker(one_topic()) as broker, Producer(broker.bootstrap, linger_ms=0) as producer:
+        await sent(producer, b"a")
+        broker.answer_together(ProduceRequest, 2)
+        broker.then(ProduceRequest, [refuse(broker, 87), store_and(broker, HANG_UP)])
+        bad, maybe = await sent(producer, b"bad", b"maybe")
+        assert isinstance(bad, KafkaError) and bad.code == ErrorCode.INVALID_RECORD
+        assert isinstance(maybe, KafkaError) and "may or may not" in str(maybe)
+        assert await sent(producer, b"b") == [2]
+
+
 @pytest.mark.parametrize("code", [47, 59])
 async def test_a_refused_identity_is_replaced_and_the_batch_sent_again(code: int) -> None:
     async with FakeBroker(one_topic(2)) as broker, Producer(broker.bootstrap, linger_ms=0) as producer:
@@ -206,6 +217,8 @@ async def test_a_batch_too_large_is_halved_and_a_record_too_large_refused() -> N
         assert all(future.done() for future in futures)
         assert [future.result().offset for future in futures] == list(range(10))
         assert broker.stored[T0] == [bytes([n]) * 100 for n in range(10)]
+        taken = [one for request in broker.asked if isinstance(request, ProduceRequest) for one in sequences(request)]
+        assert sorted(first for _, first, count in taken if count <= 3) == [0, 2, 5, 7]
         with pytest.raises(KafkaError, match="MESSAGE_TOO_LARGE"):
             await producer.send("t", bytes(1000), partition=0)
         assert await sent(producer, b"after") == [10]

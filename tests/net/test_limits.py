@@ -1,0 +1,112 @@
+"""The memory that requests share, and the gate before the log."""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.net.limits import LogGate, RequestBudget, Waiter
+
+
+class Line:
+    """Stands for the event loop: what was to be called soon."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Callable[..., None], tuple[int, ...]]] = []
+
+    def call_soon(self, function: Callable[..., None], *arguments: int) -> None:
+        self.calls.append((function, arguments))
+
+    def run(self) -> None:
+        calls, self.calls = self.calls, []
+        for function, arguments in calls:
+            function(*arguments)
+
+
+class Asker:
+    def __init__(self) -> None:
+        self.owns = 0
+
+    def granted(self, size: int) -> None:
+        self.owns += size
+
+
+def test_who_leaves_the_line_does_not_hold_up_those_behind() -> None:
+    line = Line()
+    budget = RequestBudget(100, line.call_soon)
+    first, second, third = Asker(), Asker(), Asker()
+    assert budget.take(50, first)
+    assert not budget.take(90, second) and not budget.take(10, third)
+    budget.leave(second)
+    line.run()
+    assert third.owns == 10 and budget.taken == 60 and not budget.scarce
+
+
+def test_held_bytes_count_but_never_lock_everybody_out() -> None:
+    line = Line()
+    budget = RequestBudget(100, line.call_soon)
+    asker = Asker()
+    budget.hold(80)
+    assert budget.take(90, asker)  # the only frame
+    assert not budget.take(1, asker)
+    budget.hold(-80)
+    line.run()
+    assert asker.owns == 1
+
+
+def test_without_a_bound_nothing_is_refused() -> None:
+    budget = RequestBudget(-1, Line().call_soon)
+    assert budget.unbounded
+    budget.release(5)
+    assert budget.taken == 0
+
+
+@given(
+    bound=st.integers(1, 50),
+    steps=st.lists(
+        st.tuples(st.sampled_from(["take", "release", "leave", "hold", "run"]), st.integers(0, 60)), max_size=60
+    ),
+)
+def test_the_bound_is_kept_and_nobody_waits_for_ever(bound: int, steps: list[tuple[str, int]]) -> None:
+    line = Line()
+    budget = RequestBudget(bound, line.call_soon)
+    owned: list[int] = []
+    waiting: list[Waiter] = []
+
+    class Waiting:
+        def granted(self, size: int) -> None:
+            assert self is waiting[0]  # first come, first served
+            waiting.pop(0)
+            owned.append(size)
+
+    for step, number in steps:
+        if step == "take":
+            asker = Waiting()
+            if budget.take(number, asker):
+                assert not waiting
+                owned.append(number)
+            else:
+                waiting.append(asker)
+        elif step == "release" and owned:
+            budget.release(owned.pop(number % len(owned)))
+        elif step == "leave" and waiting:
+            line.run()
+            if waiting:
+                budget.leave(waiting.pop(number % len(waiting)))
+        elif step == "hold":
+            budget.hold(number - budget.held)
+        line.run()
+        assert sum(owned) == budget.taken
+        assert len(owned) <= 1 or sum(owned) <= bound or budget.held
+    while owned:
+        budget.release(owned.pop())
+        line.run()
+    assert not waiting and not budget.scarce
+
+
+def test_one_line_of_each_kind_passes_per_interval_and_tells_what_was_swallowed() -> None:
+    now = 100.0
+    gate = LogGate(lambda: now, interval_s=10)
+    assert [gate.admit("a"), gate.admit("a"), gate.admit("b"), gate.admit("a")] == [0, None, 0, None]
+    now = 111.0
+    assert [gate.admit("a"), gate.admit("a")] == [2, None]
