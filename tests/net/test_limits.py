@@ -82,9 +82,9 @@ def test_the_bound_is_kept_and_nobody_waits_for_ever(bound: int, steps: list[tup
     for step, number in steps:
         if step == "take":
             asker = Waiting()
-            if budget.take(number, asker):
+            if budget.take(number + 1, asker):
                 assert not waiting
-                owned.append(number)
+                owned.append(number + 1)
             else:
                 waiting.append(asker)
         elif step == "release" and owned:
