@@ -24,7 +24,7 @@ def svg(goals: Sequence[Goal]) -> str:
 
 
 def _scale(height: int) -> Iterator[str]:
-    yield _text(LABEL_PX, 18, "Headrace as a share of Apache Kafka (less is better; the mark is the target)", size=14)
+    yield _text(8, 18, "Headrace as a share of Apache Kafka (less is better; the mark is the target)", size=14)
     for percent in (0, 25, 50, 75, 100, 125):
         x = LABEL_PX + SCALE_PX * percent / 100 / SHARE_MAX
         colour = TEXT if percent == 100 else GRID
