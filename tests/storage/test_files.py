@@ -126,6 +126,16 @@ def test_a_sync_for_another_thread_outlives_the_file(files: Files, root: str) ->
     files.sync_directory(root)
 
 
+def test_a_tree_is_synced_as_a_whole(files: Files, root: str) -> None:
+    files.make_directory(f"{root}/d")
+    tree = files.tree(root)
+    files.create(f"{root}/d/a").write(0, [b"abc"])
+    tree.sync()
+    assert files.read(f"{root}/d/a") == b"abc"
+    tree.close()
+    tree.close()
+
+
 def test_a_lock_is_held_by_one_until_it_is_released(files: Files, root: str) -> None:
     lock = files.lock(f"{root}/.lock")
     with pytest.raises(AlreadyLocked):
@@ -209,6 +219,16 @@ def test_power_loss_takes_what_was_not_synced() -> None:
     files.lose_power()
     assert files.names("/") == ["kept"]
     assert files.read("/kept") == b"durable"
+
+
+def test_power_loss_leaves_a_synced_tree_alone() -> None:
+    files = MemoryFiles()
+    files.make_directory("/d/e")
+    files.sync_directory("/")
+    files.create("/d/e/a").write(0, [b"abc"])
+    files.tree("/d").sync()
+    files.lose_power()
+    assert files.read("/d/e/a") == b"abc"
 
 
 def test_power_loss_brings_back_what_was_cut_renamed_or_removed_without_a_sync() -> None:

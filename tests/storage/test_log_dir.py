@@ -275,3 +275,27 @@ def test_a_probe_says_no_whatever_fails(files: MemoryFiles, operation: str) -> N
     files.fail(operation, "/data/logs*", errno.EIO)
     assert not directory.probe()
     assert directory.probe()
+
+
+@pytest.mark.parametrize("count", [2, 40])
+def test_after_a_clean_stop_the_power_may_go(files: MemoryFiles, count: int) -> None:
+    assert with_logs(files, count).close() == []
+    files.lose_power()
+    directory = LogDir(files, "/data")
+    assert directory.was_clean
+    for number in range(count):
+        log = directory.open_log("t", number, TOPIC_ID, CONFIG)
+        assert log.recovery is None
+        assert offsets_in(log.read(0, 1_000, 6, True)) == [(0, 1), (2, 3), (4, 5)]
+
+
+@pytest.mark.parametrize(("operation", "pattern", "failing"), [("sync_all", "*", 40), ("write", "*/t-7/*.index", 1)])
+def test_a_stop_that_could_not_sync_everything_is_not_clean(
+    files: MemoryFiles, operation: str, pattern: str, failing: int
+) -> None:
+    directory = with_logs(files, 40)
+    files.fail(operation, pattern, errno.EIO)
+    assert len(directory.close()) == failing
+    directory = LogDir(files, "/data")
+    assert not directory.was_clean
+    assert directory.open_log("t", 7, TOPIC_ID, CONFIG).log_end_offset == 6

@@ -51,6 +51,14 @@ class Lock(Protocol):
     def release(self) -> None: ...
 
 
+class Tree(Protocol):
+    def sync(self) -> None:
+        """Every file and name in it survives power loss: one wait for all. Tells of errors since the tree was taken."""
+        ...
+
+    def close(self) -> None: ...
+
+
 class Files(Protocol):
     def open(self, path: str) -> File:
         """A file that exists; that it does is noticed on first use."""
@@ -98,8 +106,8 @@ class Files(Protocol):
         """Names created, renamed and removed in it so far survive power loss."""
         ...
 
-    def sync_all(self, directory: str) -> None:
-        """Every file and name below `directory` survives power loss from here on: one wait for all of them."""
+    def tree(self, directory: str) -> Tree:
+        """Everything below `directory`, from now on."""
         ...
 
     def reserve(self, path: str, size: int) -> None:

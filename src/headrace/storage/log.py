@@ -7,24 +7,25 @@ what fsync has.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from zlib import crc32
 
 from headrace.core.epochs import EpochList
 from headrace.core.producers import ProducerTable
 from headrace.model import Buffer
 from headrace.storage import producer_state, retention, times
-from headrace.storage.checkpoints import format_leader_epochs, format_partition_metadata
-from headrace.storage.files import File, parent_of
+from headrace.storage.checkpoints import format_partition_metadata
+from headrace.storage.epoch_file import EpochFile
+from headrace.storage.files import parent_of
 from headrace.storage.flush import FlushJob
-from headrace.storage.log_config import NEVER, LogConfig
+from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery
-from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
+from headrace.storage.rolling import RollLimits, age_ms_max
+from headrace.storage.segment import Segment, file_name
 from headrace.storage.segments import Segments
 from headrace.storage.shared import Shared
 from headrace.storage.times import Found
+from headrace.storage.unsynced import Unsynced
 from headrace.wire.batch import SIZE_AHEAD_OF_LENGTH, BatchHeader
 
-EPOCHS_NAME = "leader-epoch-checkpoint"
 METADATA_NAME = "partition.metadata"
 
 
@@ -47,19 +48,14 @@ class Log:
     """Made by `opening.open_log`. Without a directory until the first append."""
 
     __slots__ = (
-        "_are_epochs_synced",
         "_config",
         "_cuts",
-        "_epoch_on_disk",
+        "_epoch_file",
         "_exists",
         "_flushed_ms",
-        "_offset_max",
-        "_segment_bytes_max",
+        "_limits",
         "_shared",
-        "_timestamp_max",
         "_unsynced",
-        "_unsynced_directories",
-        "_unsynced_segments",
         "directory",
         "epochs",
         "failure",
@@ -91,21 +87,18 @@ class Log:
         self.recovery_point = contents.recovery_point
         self.recovery = contents.recovery
         """What opening had to check and repair; None after a clean stop."""
-        self._epoch_on_disk = contents.epoch_on_disk
         self.failure: OSError | None = None
         self._flushed_ms: int | None = None
-        # Sealed segments and snapshots that are not known to be on the disk.
-        self._unsynced_segments = contents.unsynced_segments
-        self._unsynced: list[File] = []
-        # After a process death nobody knows.
-        self._are_epochs_synced = contents.recovery is None or contents.epoch_on_disk < 0
+        was_clean = contents.recovery is None
+        self._epoch_file = EpochFile(shared.files, directory, contents.epoch_on_disk, was_clean)
         # After a process death nobody knows which names had been synced.
-        self._unsynced_directories = set() if contents.recovery is None else {directory, parent_of(directory)}
-        self.is_complete = contents.recovery is None
+        directories = () if was_clean else (directory, parent_of(directory))
+        self._unsynced = Unsynced(contents.unsynced_segments, directories)
+        self.is_complete = was_clean
         """Whether the files are as a clean stop leaves them."""
         # How often records were cut off: a flush that began before says nothing about what came after.
         self._cuts = 0
-        self._forget_limits()
+        self._limits = RollLimits()
 
     @property
     def config(self) -> LogConfig:
@@ -114,7 +107,7 @@ class Log:
     @config.setter
     def config(self, config: LogConfig) -> None:
         self._config = config
-        self._forget_limits()
+        self._limits.forget()
 
     @property
     def size_bytes(self) -> int:
@@ -144,16 +137,17 @@ class Log:
         end = segment.size
         if not end:
             segment.created_ms = now_ms
+        limits = self._limits
         taken = 0
         for at, (_, header) in enumerate(batches):
-            if header.leader_epoch > self._epoch_on_disk:
+            if header.leader_epoch > self._epoch_file.latest:
                 self._begin_epoch(header)
             end += header.batch_length + SIZE_AHEAD_OF_LENGTH
             if (
-                end > self._segment_bytes_max
-                or header.max_timestamp > self._timestamp_max
-                or header.base_offset + header.last_offset_delta > self._offset_max
-            ) and self._is_too_much(header, end):
+                end > limits.bytes_max
+                or header.max_timestamp > limits.timestamp_max
+                or header.base_offset + header.last_offset_delta > limits.offset_max
+            ) and limits.are_exceeded(self._config, segment, header, end):
                 self._write(segment, batches[taken:at])
                 taken = at
                 segment = self._roll(header.base_offset, now_ms)
@@ -173,40 +167,6 @@ class Log:
             self.failure = error
             raise
 
-    def _is_too_much(self, header: BatchHeader, end: int) -> bool:
-        """Whether the active segment has no place for a batch that would end at `end`. An empty one takes any."""
-        segment = self.segments.active
-        assert segment is not None
-        self._set_limits(segment)
-        is_too_much = end > header.size and (
-            end > self._segment_bytes_max
-            or header.max_timestamp > self._timestamp_max
-            or header.last_offset > self._offset_max
-        )
-        if not segment.size:
-            self._forget_limits()  # they depend on what is about to be written
-        return is_too_much
-
-    def _forget_limits(self) -> None:
-        """The next append works them out."""
-        self._segment_bytes_max = 0
-        self._timestamp_max = self._offset_max = NEVER
-
-    def _set_limits(self, segment: Segment) -> None:
-        """What the active segment takes: bytes, the highest timestamp and the highest offset."""
-        first_timestamp = segment.first_timestamp()
-        self._segment_bytes_max = self._config.segment_bytes
-        self._timestamp_max = first_timestamp + self._age_ms_max(segment) if first_timestamp >= 0 else NEVER
-        self._offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
-
-    def _age_ms_max(self, segment: Segment) -> int:
-        config = self._config
-        if not config.segment_jitter_ms:
-            return config.segment_ms
-        # So that partitions which began together do not roll together; the same after a restart.
-        seed = crc32(f"{self.directory}/{segment.base_offset}".encode())
-        return config.segment_ms - seed % min(config.segment_jitter_ms, config.segment_ms)
-
     def _begin(self, first: BatchHeader, now_ms: int) -> Segment:
         """The first append ever, or since everything was removed."""
         files = self._shared.files
@@ -215,15 +175,15 @@ class Log:
             # The first record waits for no disk: names and contents become durable with the first flush.
             files.make_directory(self.directory)
             files.replace(metadata_path, format_partition_metadata(self.topic_id).encode(), durable=False)
-            self._unsynced.append(files.open(metadata_path))
-            self._unsynced_directories |= {self.directory, parent_of(self.directory)}
+            self._unsynced.files.append(files.open(metadata_path))
+            self._unsynced.directories |= {self.directory, parent_of(self.directory)}
             self._exists = True
         self._flushed_ms = now_ms
         return self._new_segment(max(first.base_offset, self.log_end_offset), now_ms)
 
     def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
-        self._unsynced_directories.add(self.directory)
-        self._forget_limits()
+        self._unsynced.directories.add(self.directory)
+        self._limits.forget()
         return self.segments.add(base_offset, self._config, size=None, end_offset=base_offset, created_ms=now_ms)
 
     def _begin_epoch(self, first: BatchHeader) -> None:
@@ -232,15 +192,12 @@ class Log:
         Not where segments were deleted: there the list is what tells a hole from a deletion.
         """
         self.epochs.assign(first.leader_epoch, first.base_offset)
-        self._save_epochs(durable=self.segments[0].base_offset > 0)
-        self._epoch_on_disk = first.leader_epoch
+        self.save_epochs(durable=self.segments[0].base_offset > 0)
 
-    def _save_epochs(self, durable: bool = True) -> None:
-        content = format_leader_epochs(self.epochs.entries).encode()
-        self._shared.files.replace(f"{self.directory}/{EPOCHS_NAME}", content, durable=durable)
-        self._are_epochs_synced = durable
+    def save_epochs(self, durable: bool = True) -> None:
+        self._epoch_file.save(self.epochs.entries, durable=durable)
         if not durable:
-            self._unsynced_directories.add(self.directory)
+            self._unsynced.directories.add(self.directory)
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """From here on a new segment is appended to; the old one is complete."""
@@ -251,7 +208,7 @@ class Log:
             elif old is not None:
                 self._snapshot(base_offset)
                 old.complete()
-                self._unsynced_segments.append(old)
+                self._unsynced.segments.append(old)
             return self._new_segment(base_offset, now_ms)
         except OSError as error:
             self.failure = error
@@ -260,7 +217,7 @@ class Log:
     def roll_if_old(self, now_ms: int) -> bool:
         """Also a partition that nobody writes to any more completes its segment, by the wall clock."""
         segment = self.segments.active
-        if segment is None or not segment.size or now_ms - segment.began_ms() <= self._age_ms_max(segment):
+        if segment is None or not segment.size or now_ms - segment.began_ms() <= age_ms_max(self._config, segment):
             return False
         self._shared.changing()
         self._roll(self.log_end_offset, now_ms)
@@ -268,18 +225,9 @@ class Log:
 
     def _snapshot(self, offset: int) -> None:
         files = self._shared.files
-        self._unsynced.append(producer_state.write_snapshot(files, self.directory, offset, self.producers))
-        self._unsynced_directories.add(self.directory)
+        self._unsynced.files.append(producer_state.write_snapshot(files, self.directory, offset, self.producers))
+        self._unsynced.directories.add(self.directory)
         self._remove_snapshots()
-
-    def _sync_snapshots(self) -> None:
-        """Before the batches go from which producer state could be built instead."""
-        if self._unsynced:
-            for file in self._unsynced:
-                file.sync()
-                file.close()
-            self._unsynced = []
-            self._shared.files.sync_directory(self.directory)
 
     def _remove_snapshots(self) -> None:
         files = self._shared.files
@@ -348,14 +296,15 @@ class Log:
     def _drop_first(self, count: int) -> None:
         if not count:
             return
-        self._sync_snapshots()
+        # The batches go from which producer state could be built if its snapshot were lost.
+        self._unsynced.sync_files(self._shared.files, self.directory)
         first_offset = self.segments[count].base_offset
         # Durable before the files go: recovery must not take a hole for lost records. And no further than to where
         # the files begin, since the log start may go back in a crash.
         if self.epochs.truncate_from_start(first_offset):
-            self._save_epochs()
+            self.save_epochs()
         self.segments.drop_first(count)
-        self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
+        self._unsynced.keep_only(self.segments)
         self.log_start_offset = max(self.log_start_offset, first_offset)
         self._remove_snapshots()
 
@@ -383,40 +332,38 @@ class Log:
         at = self.segments.index_of(offset)
         if at + 1 < len(self.segments):
             self.segments.drop_from(at + 1)
-            self._unsynced_segments = [s for s in self._unsynced_segments if s in self.segments]
+            self._unsynced.keep_only(self.segments)
         self.log_end_offset = self.segments[at].truncate_to(offset)
         self._lower_recovery_point(self.log_end_offset)
         self._cut_epochs(self.log_end_offset)
         self._remove_snapshots()
-        self._forget_limits()
+        self._limits.forget()
         self.reload_producers()
 
     def _cut_epochs(self, offset: int) -> None:
         if self.epochs.truncate_from_end(offset) and self._exists:
-            self._save_epochs()
-            self._epoch_on_disk = self.epochs.latest
+            self.save_epochs()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """An empty log that goes on at `offset`."""
         self._shared.changing()
         self._lower_recovery_point(offset)
         self.segments.drop_from(0)
-        self._unsynced_segments.clear()
+        self._unsynced.keep_only(self.segments)
         self.log_start_offset = self.log_end_offset = self.recovery_point = offset
         self.epochs.clear()
         self.producers = ProducerTable()
         if self._exists:
             # The empty segment is all that says where the log goes on: saving the epochs makes it durable too.
             self._new_segment(offset, None)
-            self._save_epochs()
-            self._epoch_on_disk = -1
+            self.save_epochs()
             self._remove_snapshots()
 
     def _lower_recovery_point(self, offset: int) -> None:
         """Durable before the bytes go: a log that is shorter than its recovery point has lost something."""
         self._cuts += 1
         self.is_complete = False
-        self._unsynced_directories.add(self.directory)
+        self._unsynced.directories.add(self.directory)
         if offset < self.recovery_point:
             self.recovery_point = offset
             if self._shared.on_lowered_recovery_point is not None:
@@ -429,7 +376,7 @@ class Log:
         return self.log_end_offset - self.recovery_point >= self._config.flush_messages
 
     def needs_flush(self, now_ms: int) -> bool:
-        if self._unsynced_segments or self.needs_flush_before_ack():
+        if self._unsynced.segments or self.needs_flush_before_ack():
             return True
         if self.log_end_offset == self.recovery_point or self._flushed_ms is None:
             self._flushed_ms = now_ms
@@ -439,21 +386,11 @@ class Log:
     def flush_job(self) -> FlushJob:
         if self.failure is not None:
             raise self.failure
-        syncers = [file.syncer() for segment in self._unsynced_segments for file in segment.complete()]
-        if not self._are_epochs_synced:
-            self._unsynced.append(self._shared.files.open(f"{self.directory}/{EPOCHS_NAME}"))
-            self._are_epochs_synced = True
-        for file in self._unsynced:
-            syncers.append(file.syncer())
-            file.close()
+        self._unsynced.files += self._epoch_file.take_unsynced()
+        syncers, directories = self._unsynced.take()
         if self.segments.active is not None:
             syncers.append(self.segments.active.log.syncer())
-        directories = sorted(self._unsynced_directories)
-        job = FlushJob(self._shared.files, self.log_end_offset, self._cuts, syncers, directories, self._fail)
-        self._unsynced_segments = []
-        self._unsynced = []
-        self._unsynced_directories = set()
-        return job
+        return FlushJob(self._shared.files, self.log_end_offset, self._cuts, syncers, directories, self._fail)
 
     def _fail(self, error: OSError) -> None:
         """Nothing more is taken. A flush calls this, perhaps in its own thread: it is one assignment."""
@@ -485,8 +422,8 @@ class Log:
             return False
         self._snapshot(self.log_end_offset)
         active.complete()
-        self._unsynced_segments.append(active)
-        self._unsynced_directories.add(self.directory)
+        self._unsynced.segments.append(active)
+        self._unsynced.directories.add(self.directory)
         return True
 
     def close_synced(self) -> None:

@@ -60,6 +60,7 @@ class LogDir:
             self._lock = files.lock(f"{self._logs_path}/{LOCK_NAME}")
         except AlreadyLocked:
             raise InUse(f"Another node, or Apache Kafka, is running on {path}.") from None
+        self._tree = files.tree(self._logs_path)
         self.shared = Shared(
             files,
             index_bytes_in_memory_max=index_bytes_in_memory_max,
@@ -309,6 +310,7 @@ class LogDir:
                 self._write_clean_stop(high_watermarks, broker_epoch)
             except OSError as error:
                 failures.append((TopicPartition("", -1), error))
+        self._tree.close()
         self._lock.release()
         return failures
 
@@ -322,7 +324,7 @@ class LogDir:
             except OSError as error:
                 yield name, error
         try:
-            self._files.sync_all(self._logs_path)
+            self._tree.sync()
         except OSError as error:
             for name, _ in finished:
                 yield name, error
@@ -356,6 +358,7 @@ class LogDir:
         """Lets go of everything as it is, as if the process had died."""
         for log in self._logs.values():
             log.abandon()
+        self._tree.close()
         self._lock.release()
 
 

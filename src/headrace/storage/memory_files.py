@@ -102,6 +102,19 @@ class MemoryLock:
         self._locked.discard(self._path)
 
 
+class MemoryTree:
+    def __init__(self, files: "MemoryFiles", path: str) -> None:
+        self._files = files
+        self._path = path
+
+    def sync(self) -> None:
+        self._files.enter("sync_all", self._path)
+        self._files.directory(self._path).sync_all()
+
+    def close(self) -> None:
+        pass
+
+
 class MemoryFiles:
     def __init__(self, now_ms: Callable[[], int] = lambda: 0) -> None:
         self.now_ms = now_ms
@@ -209,7 +222,7 @@ class MemoryFiles:
 
     def names(self, directory: str) -> list[str]:
         self.enter("names", directory)
-        return sorted(self._directory(directory).entries)
+        return sorted(self.directory(directory).entries)
 
     def exists(self, path: str) -> bool:
         try:
@@ -253,18 +266,18 @@ class MemoryFiles:
         del directory.entries[name]
 
     def remove_tree(self, path: str) -> None:
-        self._directory(path)
+        self.directory(path)
         self.enter("remove", path)
         directory, name = self._parent(path)
         del directory.entries[name]
 
     def sync_directory(self, path: str) -> None:
         self.enter("sync_directory", path)
-        self._directory(path).sync()
+        self.directory(path).sync()
 
-    def sync_all(self, directory: str) -> None:
-        self.enter("sync_all", directory)
-        self._directory(directory).sync_all()
+    def tree(self, directory: str) -> MemoryTree:
+        self.directory(directory)
+        return MemoryTree(self, directory)
 
     def reserve(self, path: str, size: int) -> None:
         self.create(path).truncate(size)
@@ -287,7 +300,7 @@ class MemoryFiles:
             at = at.entries[name]
         return at
 
-    def _directory(self, path: str) -> Directory:
+    def directory(self, path: str) -> Directory:
         node = self._find(path)
         if not isinstance(node, Directory):
             raise _error(errnos.ENOTDIR, path)
@@ -295,7 +308,7 @@ class MemoryFiles:
 
     def _parent(self, path: str) -> tuple[Directory, str]:
         directory, _, name = path.rstrip("/").rpartition("/")
-        return self._directory(directory), name
+        return self.directory(directory), name
 
 
 def _names(path: str) -> list[str]:

@@ -3,8 +3,8 @@
 from headrace.core.epochs import EpochList
 from headrace.errors import CorruptLog
 from headrace.storage import producer_state
-from headrace.storage.checkpoints import CorruptCheckpoint, parse_leader_epochs
-from headrace.storage.log import EPOCHS_NAME, Contents, Log
+from headrace.storage.epoch_file import read_epochs
+from headrace.storage.log import Contents, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
 from headrace.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
@@ -37,7 +37,7 @@ def open_log(
         return Log(shared, directory, topic_id, config, None)
     names = _tidy(shared, directory, names)
     segments = _segments(shared, directory, names, config)
-    entries = _read_epochs(shared, directory, names)
+    entries = read_epochs(shared.files, directory)
     epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
     _drop_deleted(segments, epochs)
     recovery: Recovery | None = None
@@ -58,8 +58,7 @@ def open_log(
     contents = Contents(
         segments,
         epochs,
-        # A list that is not what the file says is written with the next append.
-        epoch_on_disk=epochs.latest if entries is not None and epochs.entries == entries else -1,
+        epoch_on_disk=epochs.latest,
         producers=producer_state.load(shared.files, directory, snapshots, segments, end_offset),
         log_start_offset=first_offset,
         log_end_offset=end_offset,
@@ -68,6 +67,8 @@ def open_log(
         unsynced_segments=list(segments)[scanned_from:-1] if recovery is not None else [],
     )
     log = Log(shared, directory, topic_id, config, contents)
+    if (entries is None or recovery is not None) and epochs.entries != (entries or ()):
+        log.save_epochs(durable=first_offset > 0)
     if first_offset > end_offset:
         # Records were deleted up to an offset that the log, after a crash, does not reach any more.
         log.truncate_fully_and_start_at(first_offset)
@@ -98,17 +99,6 @@ def _segments(shared: Shared, directory: str, names: list[str], config: LogConfi
         end_offset = bases[at + 1] if at + 1 < len(bases) else base_offset
         segments.add(base_offset, config, size=size, end_offset=end_offset, created_ms=None)
     return segments
-
-
-def _read_epochs(shared: Shared, directory: str, names: list[str]) -> tuple[tuple[int, int], ...] | None:
-    """None if there is no list, or none that can be read."""
-    if EPOCHS_NAME not in names:
-        return None
-    try:
-        # A power loss may have left the file without its content.
-        return parse_leader_epochs(shared.files.read(f"{directory}/{EPOCHS_NAME}").decode()) or None
-    except (CorruptCheckpoint, UnicodeDecodeError):
-        return None
 
 
 def _epochs_of(segments: Segments) -> EpochList:

@@ -102,6 +102,26 @@ class OsLock:
             os.close(descriptor)
 
 
+class OsTree:
+    """The whole file system of a directory. The kernel tells of errors since the descriptor was opened."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def sync(self) -> None:
+        syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if syncfs is None:
+            os.sync()
+        elif syncfs(self._descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
 class OsFiles:
     """The disk. `open_files_max` bounds the descriptors of all files that it hands out."""
 
@@ -168,12 +188,8 @@ class OsFiles:
         finally:
             os.close(descriptor)
 
-    def sync_all(self, directory: str) -> None:
-        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _sync_file_system(descriptor)
-        finally:
-            os.close(descriptor)
+    def tree(self, directory: str) -> OsTree:
+        return OsTree(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def reserve(self, path: str, size: int) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -194,16 +210,6 @@ class OsFiles:
                 raise AlreadyLocked(path) from None
             raise
         return OsLock(descriptor)
-
-
-def _sync_file_system(descriptor: int) -> None:
-    """syncfs(2), which tells of errors, where the C library has it."""
-    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
-    if syncfs is None:
-        os.sync()
-    elif syncfs(descriptor) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
 
 
 def _lock_whole_file(descriptor: int) -> None:
