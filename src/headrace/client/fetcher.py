@@ -140,8 +140,10 @@ class Fetcher:
             self._told[key] = partition.fetch_offset
         self._asking = True
         timeout_ms = self._limits.max_wait_ms + REQUEST_MS_MAX
-        answer = await peer.request(self._request(ask), FetchResponse, version, timeout_ms)
-        self._asking = False
+        try:
+            answer = await peer.request(self._request(ask), FetchResponse, version, timeout_ms)
+        finally:
+            self._asking = False
         parts: list[tuple[Key, PartitionData]] = [
             (self._named(topic.topic_id, topic.topic, part.partition_index), part)
             for topic in answer.responses
