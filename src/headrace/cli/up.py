@@ -5,7 +5,6 @@ which was killed can be started again by its command and finds its data.
 """
 
 import json
-import os
 import shlex
 import shutil
 import signal
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -28,6 +27,7 @@ from headrace.cli.values import parse_settings
 
 HOST = "127.0.0.1"
 DATA = Path("headrace-data")
+AWAITED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
 
 READY = """\
 Headrace {version} is ready.
@@ -84,12 +84,19 @@ def _run(directory: Path, port: int, settings: Sequence[str], as_json: bool) -> 
             if code := _wait_until_ready(child):
                 return code
         _announce(children, directory, as_json)
+        _block_signals()
         _report_deaths(children)
     except KeyboardInterrupt:
         pass  # This is how it is meant to end.
     finally:
+        _block_signals()
         _stop(children)
     return 0
+
+
+def _block_signals() -> None:
+    """From here on signals are waited for. A handler could run just before a wait begins, and be slept through."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
 
 
 def _start(node_id: int, port: int, directory: Path, settings: Sequence[str]) -> Child:
@@ -133,30 +140,26 @@ def _announce(children: Sequence[Child], directory: Path, as_json: bool) -> None
     output.flush()
 
 
-def _report_deaths(children: Sequence[Child]) -> NoReturn:
+def _report_deaths(children: Sequence[Child]) -> None:
     """Until an interrupt: say which node has died, and how it is started again."""
     living = list(children)
-    while living:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    interrupted = False
+    while not interrupted:
         for child in [child for child in living if child.process.poll() is not None]:
             living.remove(child)
             output.say(f"headrace: node {child.node_id} {_ending(child.process.returncode)}; to start it again:")
             output.say(f"  {shlex.join(child.said['command'])}")
-    while True:
-        signal.pause()
+        interrupted = signal.sigwait(AWAITED) != signal.SIGCHLD
 
 
 def _stop(children: Sequence[Child]) -> None:
     """Cleanly; another interrupt while we wait kills."""
-    try:
-        for child in children:
-            child.process.terminate()
-        for child in children:
-            child.process.wait()
-    except KeyboardInterrupt:
-        for child in children:
-            child.process.kill()
-            child.process.wait()
+    for child in children:
+        child.process.terminate()
+    while any(child.process.poll() is None for child in children):
+        if signal.sigwait(AWAITED) != signal.SIGCHLD:
+            for child in children:
+                child.process.kill()
 
 
 def _ending(code: int) -> str:
