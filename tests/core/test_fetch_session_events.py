@@ -112,6 +112,16 @@ class TestEnoughBytes:
         world.answer(world.sessions.quota_moved())
         assert world.replies[fetch].with_records == [("t", 0)]
 
+    def test_an_entry_listed_at_the_log_end_is_held_no_longer(self, world: World) -> None:
+        session_id = world.open(some(2), FOLLOWER).session_id
+        world.held_back = True
+        world.produce(world.by_name["t", 0])
+        world.parked(request(session_id, 1), FOLLOWER)
+        fetch = world.parked(request(session_id, 2, [Ask("t", 0, 1)]), FOLLOWER)
+        assert fetch.session.held == {}
+        world.held_back = False
+        assert world.sessions.quota_moved() == []
+
     def test_consumers_are_not_held_back(self, world: World) -> None:
         session_id = world.open(some(2)).session_id
         world.held_back = True
