@@ -237,7 +237,7 @@ class LogDir:
     def _note(self, name: TopicPartition, log: Log, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
         self._recovery_points[name] = log.recovery_point
         self._high_watermarks[name] = (high_watermarks or {}).get(name, log.log_end_offset)
-        if len(log.segments) and log.log_start_offset > log.segments[0].base_offset:
+        if log.log_start_offset > (log.segments[0].base_offset if len(log.segments) else 0):
             self._log_starts[name] = log.log_start_offset
         else:
             self._log_starts.pop(name, None)
