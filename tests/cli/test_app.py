@@ -77,13 +77,14 @@ def test_a_file_that_is_not_there_is_a_sentence_and_exit_code_1() -> None:
     assert done.said == "headrace: no-such-file: No such file or directory"
 
 
-@pytest.mark.parametrize("module", ["headrace.cli.serve", "headrace.cli.up"])
-def test_what_must_be_ready_at_once_loads_nothing_heavy(module: str) -> None:
-    code = f"import sys, headrace.cli.app, {module}; print(*sys.modules)"
+@pytest.mark.parametrize("command", ["serve", "up"])
+def test_what_must_be_ready_at_once_loads_nothing_heavy(command: str) -> None:
+    code = f"import sys, headrace.cli.quick as quick; quick.find(['{command}']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    assert not loaded & {"rich", "headrace.client", "headrace.testing", "pytest", "hypothesis"}
-    if module == "headrace.cli.up":
+    assert f"headrace.cli.{command}" in loaded
+    assert not loaded & {"cyclopts", "rich", "headrace.client", "headrace.testing", "pytest", "hypothesis"}
+    if command == "up":
         assert not loaded & {"asyncio", "headrace.node"}
 
 

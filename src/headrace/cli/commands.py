@@ -2,6 +2,9 @@
 
 from typing import NamedTuple
 
+BOOTSTRAP = "127.0.0.1:9092"
+"""Where commands look for a cluster when nobody says."""
+
 
 class Command(NamedTuple):
     where: str
@@ -29,7 +32,7 @@ GROUPS = {
 
 COMMANDS: dict[str, Command] = {
     "up": Command(
-        "headrace.cli.up:up",
+        "headrace.cli.signatures:up",
         """Run a broker on this machine until Ctrl-C.
 
 Each node is a child process `headrace serve`; this process serves nothing itself. A node that dies is reported, and
@@ -43,7 +46,7 @@ cleanly, a second Ctrl-C kills them. Without --data or --ephemeral, data is kept
 """,
     ),
     "serve": Command(
-        "headrace.cli.serve:serve",
+        "headrace.cli.signatures:serve",
         """Run one node: what `up` starts for each of its nodes.
 
 SIGTERM or Ctrl-C stops it cleanly: it finishes requests, flushes its files and marks the stop, so that the next start

@@ -10,7 +10,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from headrace.cli import output
-from headrace.cli.options import BOOTSTRAP, Bootstrap
+from headrace.cli.commands import BOOTSTRAP
+from headrace.cli.options import Bootstrap
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.progress import Bar
 from headrace.cli.records import Format, Read, writer

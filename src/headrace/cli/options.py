@@ -6,8 +6,6 @@ from cyclopts import Parameter
 
 from headrace.cli.values import parse_address
 
-BOOTSTRAP = "127.0.0.1:9092"
-
 
 def _check_bootstrap(kind: object, text: str) -> None:  # noqa: ARG001  # cyclopts hands over the type too
     for address in text.split(","):

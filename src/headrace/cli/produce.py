@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from headrace.cli import output
+from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.input import make_up, read_lines
-from headrace.cli.options import BOOTSTRAP, Bootstrap, Json
+from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import UsageError
 from headrace.cli.progress import Bar
 from headrace.cli.records import Format, Written, reader

@@ -1,6 +1,7 @@
 """`headrace serve`: one node in this process.
 
-Nothing here imports rich or the client: a node is to be ready in a fraction of a second.
+Nothing here imports cyclopts, rich or the client: a node is to be ready in a fraction of a second. What the command
+line makes of these arguments is in signatures.py and quick.py.
 """
 
 import asyncio
@@ -11,12 +12,8 @@ import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from headrace.cli import output
-from headrace.cli.options import Json, Settings
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import parse_address, parse_settings
@@ -27,21 +24,14 @@ from headrace.settings import InvalidSetting
 
 def serve(
     *,
-    node_id: Annotated[int, Parameter(help="This node's number, unlike any other node's.")],
-    listen: Annotated[str, Parameter(metavar="HOST:PORT", help="Where clients connect; port 0 takes a free one.")],
-    data: Annotated[
-        str, Parameter(metavar="DIR", help="Where this node alone keeps its files; several with commas between them.")
-    ],
-    metadata: Annotated[str, Parameter(metavar="sqlite:FILE", help="Where topics and settings are kept.")],
-    metrics: Annotated[
-        str,
-        Parameter(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz answer; port 0 takes a free one."),
-    ] = "127.0.0.1:0",
-    settings: Settings = (),
-    json: Json = False,
-    stop_on_eof: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Stop cleanly when standard input ends.")
-    ] = False,
+    node_id: int,
+    listen: str,
+    data: str,
+    metadata: str,
+    metrics: str = "127.0.0.1:0",
+    settings: tuple[str, ...] = (),
+    json: bool = False,
+    stop_on_eof: bool = False,
 ) -> int:
     parse_address(listen, "--listen")
     parse_address(metrics, "--metrics")

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from headrace.cli import output
-from headrace.cli.options import BOOTSTRAP, Bootstrap, Json, Settings
+from headrace.cli.commands import BOOTSTRAP
+from headrace.cli.options import Bootstrap, Json, Settings
 from headrace.cli.outcome import UsageError
 from headrace.cli.values import parse_settings
 from headrace.client import Admin, ConfigSource, Consumer, NewTopic, Resource, ResourceType, TopicDescription

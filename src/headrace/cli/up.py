@@ -1,7 +1,7 @@
 """`headrace up`: nodes on this machine, each a child process `headrace serve`, until Ctrl-C or SIGTERM.
 
 This process opens no socket and no data file. It waits for its children, and stays when one dies, so that a node
-which was killed can be started again by its command and finds its data.
+which was killed can be started again by its command and finds its data. Like serve, it imports nothing heavy.
 """
 
 import json
@@ -14,19 +14,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import Parameter
+from typing import Any
 
 from headrace import __version__
 from headrace.cli import output
-from headrace.cli.options import BOOTSTRAP, Settings
+from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import parse_settings
 
 HOST = "127.0.0.1"
-DATA = Path("headrace-data")
+DATA = "headrace-data"
 AWAITED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
 
 READY = """\
@@ -56,15 +54,11 @@ class Child:
 
 def up(
     *,
-    port: Annotated[int, Parameter(help="Where clients connect; 0 takes a free one.")] = 9092,
-    data: Annotated[Path | None, Parameter(metavar="DIR", help="Where everything is kept.")] = None,
-    ephemeral: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Keep nothing: a directory that goes away at the end.")
-    ] = False,
-    settings: Settings = (),
-    json: Annotated[
-        bool, Parameter(negative=(), show_default=False, help="Print exactly one line of JSON when ready.")
-    ] = False,
+    port: int = 9092,
+    data: str | None = None,
+    ephemeral: bool = False,
+    settings: tuple[str, ...] = (),
+    json: bool = False,
 ) -> int:
     if ephemeral and data is not None:
         raise UsageError("--data keeps, --ephemeral does not: give one of them")
@@ -176,9 +170,9 @@ def _interrupted_by_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _directory(data: Path | None, ephemeral: bool) -> Iterator[Path]:
+def _directory(data: str | None, ephemeral: bool) -> Iterator[Path]:
     if not ephemeral:
-        yield (data or DATA).absolute()
+        yield Path(data or DATA).absolute()
         return
     directory = Path(tempfile.mkdtemp(prefix="headrace-"))
     try:

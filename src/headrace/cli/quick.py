@@ -1,0 +1,49 @@
+"""`serve` and `up` without the libraries of the command line, which cost as much start-up as half a node.
+
+Only what is written in full and is plainly right is read here: `--option value`, or a flag. Everything else, a request
+for help or a mistake, is left to cyclopts, which knows how to say so.
+"""
+
+import importlib
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+MODULES = {"serve": "headrace.cli.serve", "up": "headrace.cli.up"}
+OPTIONS = {"settings": "--set"}
+"""Where the option is called otherwise than the argument."""
+
+
+def find(arguments: Sequence[str]) -> Callable[[], int] | None:
+    """The command, ready to run; None when it is not for here."""
+    if not arguments or arguments[0] not in MODULES:
+        return None
+    command = arguments[0]
+    function: Callable[..., int] = getattr(importlib.import_module(MODULES[command]), command)
+    values = read(inspect.signature(function), arguments[1:])
+    return None if values is None else lambda: function(**values)
+
+
+def read(signature: inspect.Signature, tokens: Sequence[str]) -> dict[str, Any] | None:
+    named = {OPTIONS.get(name, "--" + name.replace("_", "-")): p for name, p in signature.parameters.items()}
+    values: dict[str, Any] = {}
+    rest = iter(tokens)
+    for token in rest:
+        parameter = named.get(token)
+        if parameter is None:
+            return None
+        repeats = parameter.annotation == tuple[str, ...]
+        if parameter.name in values and not repeats:
+            return None
+        if parameter.annotation is bool:
+            values[parameter.name] = True
+            continue
+        text = next(rest, "-")
+        if text.startswith("-") or (parameter.annotation is int and not (text.isascii() and text.isdigit())):
+            return None
+        if repeats:
+            values[parameter.name] = (*values.get(parameter.name, ()), text)
+        else:
+            values[parameter.name] = int(text) if parameter.annotation is int else text
+    required = (name for name, p in signature.parameters.items() if p.default is inspect.Parameter.empty)
+    return values if all(name in values for name in required) else None
