@@ -14,17 +14,12 @@ from headrace.storage.memory_files import CHANGES, MemoryFiles
 from headrace.storage.os_files import OsFiles
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
-from headrace.wire.messages.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
-)
 from tests.broker.support import (
     EARLIEST,
     TOPIC,
     Client,
     World,
+    delete_records,
     fetch_request,
     numbered,
     records_of,
@@ -59,12 +54,6 @@ async def leader_epoch(client: Client) -> int:
     return topic.partitions[0].leader_epoch
 
 
-async def delete_records(client: Client, offset: int) -> None:
-    topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
-    answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), DeleteRecordsResponse)
-    assert answer.topics[0].partitions[0].error_code == 0
-
-
 async def refused(node: Node) -> str:
     """The one sentence."""
     with pytest.raises(NotStarted) as refusal:
@@ -82,7 +71,7 @@ async def test_a_restart_keeps_everything(killed: bool) -> None:
             topic_id = await client.create_topic(settings={"segment.bytes": "300", "max.message.bytes": "12345"})
             for number in range(10):
                 await client.produce(records_of([b"%d" % number + bytes(50)]))
-            await delete_records(client, 4)
+            assert await delete_records(client, 4) == [(0, 4)]
             before = await client.ask(MetadataRequest(topics=None), MetadataResponse)
             if killed:
                 await served.kill()

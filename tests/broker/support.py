@@ -25,6 +25,10 @@ from headrace.wire.batch import NewRecord, build, headers, read_records
 from headrace.wire.compression import Codec
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
 from headrace.wire.messages.offsets import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteRecordsTopic,
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
@@ -285,6 +289,14 @@ class Client:
         (found,) = await self.list_offsets(asked, topic=topic, **fields)
         assert found.error_code == 0, ErrorCode(found.error_code)
         return found.offset
+
+
+async def delete_records(client: Client, *offsets: int, topic: str = TOPIC, version: int = 2) -> list[tuple[int, int]]:
+    """Error and low watermark for each partition, from the first on."""
+    partitions = [DeleteRecordsPartition(partition_index=index, offset=offset) for index, offset in enumerate(offsets)]
+    request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=topic, partitions=partitions)], timeout_ms=1000)
+    answer = await client.ask(request, DeleteRecordsResponse, version)
+    return [(p.error_code, p.low_watermark) for p in answer.topics[0].partitions]
 
 
 def only_partition(answer: ProduceResponse) -> PartitionProduceResponse:

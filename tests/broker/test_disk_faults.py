@@ -9,10 +9,6 @@ from headrace.errors import ErrorCode
 from headrace.storage.memory_files import MemoryFiles
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.offsets import (
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsResponse,
-    DeleteRecordsTopic,
     ListOffsetsPartition,
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
@@ -24,6 +20,7 @@ from tests.broker.support import (
     TOPIC,
     Client,
     World,
+    delete_records,
     fetch_request,
     only_partition,
     produce_request,
@@ -57,14 +54,8 @@ async def lookup_codes(client: Client) -> set[int]:
     epochs = OffsetForLeaderTopic(topic=TOPIC, partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)])
     ended = await client.ask(OffsetForLeaderEpochRequest(topics=[epochs]), OffsetForLeaderEpochResponse)
     found.add(ended.topics[0].partitions[0].error_code)
-    found.add(await delete_code(client, 0))
+    found.add((await delete_records(client, 0))[0][0])
     return found
-
-
-async def delete_code(client: Client, offset: int) -> int:
-    topic = DeleteRecordsTopic(name=TOPIC, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
-    answer = await client.ask(DeleteRecordsRequest(topics=[topic], timeout_ms=1000), DeleteRecordsResponse)
-    return answer.topics[0].partitions[0].error_code
 
 
 async def test_tdur_3_a_full_disk_takes_its_partitions_offline_and_no_others() -> None:
@@ -194,7 +185,7 @@ async def test_a_failing_probe_takes_the_whole_directory_along() -> None:
 
 @pytest.mark.parametrize("operation", ["make_directory", "create", "rename", "sync", "sync_directory", "write"])
 async def test_whatever_fails_at_the_first_append_is_told_to_the_producer(operation: str) -> None:
-    async with serving() as (served, client):
+    async with serving(topic={"flush.messages": "1"}) as (served, client):
         served.world.memory.fail(operation, f"*/{TOPIC}-0*", errno.EIO)
         assert (await client.produce()).error_code == STORAGE_ERROR
         assert await lookup_codes(client) == {STORAGE_ERROR}
@@ -264,6 +255,10 @@ async def lazily_corrupted(world: World) -> None:
     world.memory.create(f"/data/logs/{TOPIC}-0/{0:020d}.log.swap")
 
 
+async def delete_code(client: Client) -> int:
+    return (await delete_records(client, 1))[0][0]
+
+
 async def test_a_log_found_broken_when_it_is_first_asked_for_is_offline_from_then_on() -> None:
     with World() as world:
         await lazily_corrupted(world)
@@ -271,7 +266,7 @@ async def test_a_log_found_broken_when_it_is_first_asked_for_is_offline_from_the
             lambda client: client.produce(),
             lambda client: client.fetch(0),
             lambda client: client.list_offsets(ListOffsetsPartition(partition_index=0, timestamp=5)),
-            lambda client: delete_code(client, 1),
+            lambda client: delete_code(client),
         ):
             async with world.started() as served:
                 client = await served.client()
@@ -306,7 +301,7 @@ async def test_records_that_cannot_be_deleted_are_not_said_to_be() -> None:
         for _ in range(4):
             await client.produce(records_of([bytes(100)]))
         served.world.memory.fail("rename", "*.log", errno.EIO)
-        assert await delete_code(client, 3) == STORAGE_ERROR
+        assert await delete_records(client, 3) == [(STORAGE_ERROR, -1)]
 
 
 async def test_producers_who_wait_for_a_sync_are_answered_when_their_directory_goes() -> None:
