@@ -6,7 +6,7 @@ from struct import pack
 
 import pytest
 
-from headrace.net.connection import Connection, Reply
+from headrace.net.connection import FRAMES_PER_TURN_MAX, Connection, Reply
 from headrace.net.limits import Limits
 from headrace.wire.errors import ProtocolError
 from tests.net.loops import on_both_loops, until
@@ -296,6 +296,15 @@ async def test_an_impossible_length_closes_the_connection_with_one_line(
                 await client.ended()
     assert len(caplog.records) == 1
     assert str(length) in caplog.text and "Traceback" not in caplog.text
+
+
+@on_both_loops
+async def test_an_impossible_length_behind_many_small_frames_reserves_nothing() -> None:
+    async with serving(echo, Limits(frame_bytes_max=1 << 20)) as server:
+        client = await server.open()
+        client.writer.write(framed(b"x") * FRAMES_PER_TURN_MAX + pack(">i", 2**31 - 1) + bytes(150_000))
+        assert [await client.receive() for _ in range(FRAMES_PER_TURN_MAX)] == [b"x"] * FRAMES_PER_TURN_MAX
+        await client.ended()
 
 
 async def test_malformed_requests_cost_one_line_and_our_bugs_a_traceback(caplog: pytest.LogCaptureFixture) -> None:

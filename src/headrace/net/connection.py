@@ -314,11 +314,11 @@ class Connection(asyncio.BufferedProtocol):
             while room and not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
                 self._hand_over(reader.take(), size)
                 room -= 1
-            reader.keep()
             wanted = 0 if self._blocked else reader.big_wanted()
             if wanted and (unbounded or self._pay(wanted)):
                 reader.begin_big()
                 self._paid_bytes = 0 if unbounded else wanted
+            reader.keep()
         except ProtocolError as error:
             self.close(f"{error}")
         self._in_pump = False

@@ -21,7 +21,7 @@ _length = Struct(">i").unpack_from
 
 
 class FrameReader:
-    """One per connection. Ask for `size()` and `take()` until nothing is ready, then `keep()`.
+    """One per connection. Ask for `size()` and `take()` until nothing is ready, then for `big_wanted`, then `keep()`.
 
     Bytes arrive in the shared scratch buffer, or in `_big` once a large frame has begun. Between reads nothing
     of this connection is in the scratch buffer: `keep` moves what is left into memory of its own.
@@ -115,21 +115,21 @@ class FrameReader:
         self._end = left
 
     def big_wanted(self) -> int:
-        """Size of the unfinished large frame that needs memory of its own, or 0. Only after `keep`."""
-        if self._big is not None or self._end < BIG_BYTES:
+        """Size of the unfinished large frame that needs memory of its own, or 0."""
+        left = self._end - self._pos
+        if self._big is not None or left < BIG_BYTES:
             return 0
-        size: int = _length(self._source, 0)[0]
-        return size if size + 4 > self._end else 0
+        size: int = _length(self._source, self._pos)[0]
+        self._check(size)
+        return size if size + 4 > left else 0
 
     def begin_big(self) -> None:
         """Moves the unfinished frame to memory of its own."""
-        self._big_size = _length(self._source, 0)[0]
-        self._filled = self._end - 4
-        begun = memoryview(self._source)[4:]
+        self._big_size = _length(self._source, self._pos)[0]
+        self._filled = self._end - self._pos - 4
         self._big = self._buffers.lend(min(self._big_size, GROWTH * self._filled))
-        self._big[: self._filled] = begun
-        self._source = self._scratch
-        self._end = 0
+        self._big[: self._filled] = memoryview(self._source)[self._pos + 4 : self._end]
+        self._pos = self._end
 
     def _grow(self, full: bytearray) -> None:
         self._big = self._buffers.lend(min(self._big_size, GROWTH * self._filled))
