@@ -386,13 +386,3 @@ def test_a_flush_runs_in_another_thread_while_the_loop_appends_and_deletes(tmp_p
         log.flushed(job)
         assert log.recovery_point == log.log_end_offset - 5
     assert files.open_files <= 2
-
-
-def test_a_deleted_log_leaves_its_name_at_once(files: MemoryFiles) -> None:
-    shared = Shared(files)
-    log = open_log(shared, DIRECTORY, TOPIC_ID, LogConfig())
-    fill(log, 1)
-    log.delete("abc")
-    assert files.names("/data/logs") == ["t-0.abc-delete"]
-    shared.empty_trash()
-    assert files.names("/data/logs") == []

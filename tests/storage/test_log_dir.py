@@ -234,21 +234,46 @@ def test_names_as_long_as_they_may_be_can_still_be_deleted(tmp_path: Path) -> No
     directory.close()
 
 
-def test_directories_of_unknown_topics_are_strays(files: MemoryFiles) -> None:
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_directory_of_another_topic_is_told_by_its_id_and_can_be_set_aside(
+    files: MemoryFiles, is_clean: bool
+) -> None:
     with_logs(files, 3).close()
-    for clean in (True, False):
-        directory = LogDir(files, "/data")
-        known = {TopicPartition("t", 0): TOPIC_ID, TopicPartition("t", 1): OTHER_ID}
-        assert directory.strays(known) == [("t", 1), ("t", 2)]
-        with pytest.raises(CorruptLog, match="another topic"):
-            directory.open_log("t", 1, OTHER_ID, CONFIG)
-        if clean:
-            files.remove("/data/logs/.kafka_cleanshutdown")
-        files.restart()
+    if not is_clean:
+        files.remove("/data/logs/.kafka_cleanshutdown")
     directory = LogDir(files, "/data")
+    assert directory.topic_id_of("t", 1) == TOPIC_ID
+    with pytest.raises(CorruptLog, match="another topic"):
+        directory.open_log("t", 1, OTHER_ID, CONFIG)
     assert directory.set_aside("t", 1, "77").endswith("/t-1.77-stray")
     assert directory.open_log("t", 1, OTHER_ID, CONFIG).log_end_offset == 0
-    assert LogDir(MemoryFiles(), "/data").partitions == []
+
+
+def test_a_topic_made_again_is_not_measured_by_the_checkpoints_of_its_predecessor(files: MemoryFiles) -> None:
+    directory = with_logs(files, 1, batches=20)
+    log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
+    job = log.flush_job()
+    job.run()
+    log.flushed(job)
+    late = directory.checkpoint_job()
+    directory.checkpoint_job()()
+    directory.delete_log("t", 0, "1")
+    late()
+    fill(directory.open_log("t", 0, OTHER_ID, CONFIG), 1)
+    files.restart()
+    log = LogDir(files, "/data").open_log("t", 0, OTHER_ID, CONFIG)
+    assert (log.log_end_offset, log.recovery_point) == (2, 0)
+
+
+def test_what_cannot_be_removed_is_tried_again(files: MemoryFiles) -> None:
+    directory = with_logs(files, 2)
+    for number in (0, 1):
+        directory.delete_log("t", number, "1")
+    files.fail("remove", "*", errno.EIO)
+    with pytest.raises(OSError):
+        directory.empty_trash()
+    directory.empty_trash()
+    assert not [name for name in files.names("/data/logs") if name.endswith("-delete")]
 
 
 def test_files_that_are_no_partitions_are_left_alone(files: MemoryFiles) -> None:

@@ -118,6 +118,11 @@ class Log:
         """Whether there is a directory: not before the first append."""
         return self._exists
 
+    @property
+    def starts_inside(self) -> bool:
+        """Whether the names of the files do not tell the log start."""
+        return self.log_start_offset > (self.segments[0].base_offset if len(self.segments) else 0)
+
     # Appending
 
     def append(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
@@ -436,11 +441,3 @@ class Log:
     def abandon(self) -> None:
         """Lets go of the files as they are, as after an error: the next opening has to look at them."""
         self.segments.close()
-
-    def delete(self, unique: str) -> None:
-        """The partition is gone. Its directory is renamed at once, and removed when the trash is emptied."""
-        self.segments.close()
-        if self._exists:
-            self._shared.changing()
-            self._shared.discard_directory(self.directory, unique)
-            self._exists = False

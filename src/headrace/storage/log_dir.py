@@ -10,21 +10,16 @@ when it is opened, unless its files are exactly as an earlier clean stop left th
 """
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
-from headrace.storage.checkpoints import (
-    CorruptCheckpoint,
-    format_offsets,
-    parse_offsets,
-    parse_partition_metadata,
-)
+from headrace.storage.checkpoints import CorruptCheckpoint, parse_partition_metadata
 from headrace.storage.errors import InUse
 from headrace.storage.files import AlreadyLocked, Files, parent_of
 from headrace.storage.log import METADATA_NAME, Log
 from headrace.storage.log_config import LogConfig
+from headrace.storage.offset_files import OffsetFiles
 from headrace.storage.opening import open_log
 from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
 from headrace.storage.segment import LOG_SUFFIX, file_name
@@ -37,14 +32,9 @@ MARKER_NAME = ".kafka_cleanshutdown"
 STATE_NAME = ".headrace-state"
 PROBE_NAME = ".headrace-probe"
 RESERVE_NAME = ".headrace-reserve"
-RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
-LOG_STARTS_NAME = "log-start-offset-checkpoint"
-HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
 STRAY_SUFFIX = "-stray"
 CLOSED_ONE_BY_ONE_MAX = 16
 """Logs that a clean stop syncs each for itself; with more of them, the file system syncs them all."""
-
-Offsets = dict[TopicPartition, int]
 
 
 class LogDir:
@@ -69,12 +59,8 @@ class LogDir:
         )
         self.was_clean = files.exists(f"{self._logs_path}/{MARKER_NAME}")
         self._remembered = self._read_state()
-        self._recovery_points = self._read_offsets(RECOVERY_POINTS_NAME)
-        self._log_starts = self._read_offsets(LOG_STARTS_NAME)
-        self._high_watermarks = self._read_offsets(HIGH_WATERMARKS_NAME)
+        self._offsets = OffsetFiles(files, self._logs_path)
         self._logs: dict[TopicPartition, Log] = {}
-        self._checkpoints_made = self._checkpoint_written = 0
-        self._checkpoint_lock = threading.Lock()
         self._on_disk = set(self._look_around())
 
     def _look_around(self) -> Iterator[TopicPartition]:
@@ -90,16 +76,6 @@ class LogDir:
         if not self._files.exists(path):
             return {}
         return decode_state(self._files.read(path), path) or {}
-
-    def _read_offsets(self, name: str) -> Offsets:
-        """A checkpoint that cannot be read is as good as none: logs are then scanned from their start."""
-        path = f"{self._logs_path}/{name}"
-        if not self._files.exists(path):
-            return {}
-        try:
-            return parse_offsets(self._files.read(path).decode())
-        except (CorruptCheckpoint, UnicodeDecodeError):
-            return {}
 
     # Partitions
 
@@ -132,7 +108,7 @@ class LogDir:
         return self._remembered.get(TopicPartition(topic, partition)) if self.was_clean else None
 
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
-        return self._high_watermarks.get(TopicPartition(topic, partition), 0)
+        return self._offsets.high_watermarks.get(TopicPartition(topic, partition), 0)
 
     def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
         """The one `Log` of the partition. CorruptLog or OSError if it cannot be had; files appear with an append."""
@@ -143,27 +119,32 @@ class LogDir:
         directory = f"{self._logs_path}/{name}"
         if name in self._on_disk and self.topic_id_of(topic, partition) not in (topic_id, None):
             raise CorruptLog(f"{directory} belongs to another topic of the same name.")
+        if self._offsets.may_mention(name):
+            # It was another partition's. Now, since in a crash its recovery point would be taken for this one's.
+            self.checkpoint_job()()
         remembered = self._remembered.get(name)
-        is_untouched = remembered is not None and self._is_as_left(name, directory, remembered)
+        if remembered is not None and not (remembered.topic_id == topic_id and self._is_as_left(name, remembered)):
+            remembered = None
         log = open_log(
             self.shared,
             directory,
             topic_id,
             config,
-            recovery_point=self._recovery_points.get(name, 0),
+            recovery_point=self._offsets.recovery_points.get(name, 0),
             log_start_offset=max(
-                self._log_starts.get(name, 0), remembered.log_start_offset if remembered and is_untouched else 0
+                self._offsets.log_starts.get(name, 0), remembered.log_start_offset if remembered is not None else 0
             ),
-            is_clean=is_untouched or (self.was_clean and remembered is None),
-            known_end_offset=remembered.log_end_offset if remembered and is_untouched else None,
+            is_clean=remembered is not None or (self.was_clean and name not in self._remembered),
+            known_end_offset=remembered.log_end_offset if remembered is not None else None,
         )
         self._logs[name] = log
         return log
 
-    def _is_as_left(self, name: TopicPartition, directory: str, remembered: Remembered) -> bool:
+    def _is_as_left(self, name: TopicPartition, remembered: Remembered) -> bool:
         """Nothing above the recovery point, and the last file as long as then: nobody has appended since."""
-        if not self.was_clean and self._recovery_points.get(name) != remembered.log_end_offset:
+        if not self.was_clean and self._offsets.recovery_points.get(name) != remembered.log_end_offset:
             return False
+        directory = f"{self._logs_path}/{name}"
         active = file_name(remembered.active_base_offset, LOG_SUFFIX)
         try:
             last = max((name for name in self._files.names(directory) if name.endswith(LOG_SUFFIX)), default=None)
@@ -185,10 +166,6 @@ class LogDir:
             self.shared.discard_directory(directory, unique)
             self._on_disk.discard(name)
 
-    def strays(self, known: Mapping[TopicPartition, bytes]) -> list[TopicPartition]:
-        """Partition directories that belong to no topic of the cluster, by name and id."""
-        return [n for n in self.partitions if n not in known or self.topic_id_of(*n) not in (known[n], None)]
-
     def set_aside(self, topic: str, partition: int, unique: str) -> str:
         """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the name."""
         name = TopicPartition(topic, partition)
@@ -201,46 +178,15 @@ class LogDir:
 
     def _forget(self, name: TopicPartition) -> None:
         self._on_disk.discard(name)
-        for known in (self._remembered, self._recovery_points, self._log_starts, self._high_watermarks):
-            known.pop(name, None)
-
-    # Checkpoints
+        self._remembered.pop(name, None)
+        self._offsets.forget(name)
 
     def checkpoint_job(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Callable[[], None]:
         """Writes where recovery has to begin; the job may run in another thread.
 
-        Without high watermarks a log's end is its high watermark, as for a single replica.
+        Without a high watermark a log's end is its high watermark, as for a single replica.
         """
-        for name, log in self._logs.items():
-            if log.exists:
-                self._on_disk.add(name)
-                self._note(name, log, high_watermarks)
-        self._checkpoints_made += 1
-        number = self._checkpoints_made
-        contents = {
-            RECOVERY_POINTS_NAME: dict(self._recovery_points),
-            LOG_STARTS_NAME: dict(self._log_starts),
-            HIGH_WATERMARKS_NAME: dict(self._high_watermarks),
-        }
-
-        def write() -> None:
-            # A job may wait in its lane while a later one is done at once.
-            with self._checkpoint_lock:
-                if number < self._checkpoint_written:
-                    return
-                for name, offsets in contents.items():
-                    self._files.replace(f"{self._logs_path}/{name}", format_offsets(offsets).encode())
-                self._checkpoint_written = number
-
-        return write
-
-    def _note(self, name: TopicPartition, log: Log, high_watermarks: Mapping[TopicPartition, int] | None) -> None:
-        self._recovery_points[name] = log.recovery_point
-        self._high_watermarks[name] = (high_watermarks or {}).get(name, log.log_end_offset)
-        if log.log_start_offset > (log.segments[0].base_offset if len(log.segments) else 0):
-            self._log_starts[name] = log.log_start_offset
-        else:
-            self._log_starts.pop(name, None)
+        return self._offsets.job(self._logs.items(), high_watermarks)
 
     # Whose directory
 
@@ -345,7 +291,7 @@ class LogDir:
                     log.topic_id,
                     log.log_start_offset,
                     log.log_end_offset,
-                    self._high_watermarks[name],
+                    (high_watermarks or {}).get(name, log.log_end_offset),
                     log.segments.active.base_offset,
                     log.segments.active.size,
                     log.size_bytes,

@@ -1,6 +1,7 @@
 """What the logs of one directory share."""
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from headrace.storage.files import Files
 from headrace.storage.residency import Residency
@@ -61,10 +62,16 @@ class Shared:
         self.trash.append(gone)
 
     def empty_trash(self) -> None:
-        """May run in another thread."""
-        while self.trash:
-            path = self.trash.pop()
-            if self.files.is_directory(path):
-                self.files.remove_tree(path)
-            elif self.files.exists(path):
-                self.files.remove(path)
+        """May run in another thread. What cannot be removed is tried again next time."""
+        left: list[str] = []
+        try:
+            while self.trash:
+                left.append(self.trash.pop())
+                with suppress(FileNotFoundError):
+                    if self.files.is_directory(left[-1]):
+                        self.files.remove_tree(left[-1])
+                    else:
+                        self.files.remove(left[-1])
+                left.pop()
+        finally:
+            self.trash += left

@@ -1,0 +1,81 @@
+"""Kafka's three offset checkpoints of a log directory: where recovery begins, where logs begin, what is committed."""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+
+from headrace.model import TopicPartition
+from headrace.storage.checkpoints import CorruptCheckpoint, format_offsets, parse_offsets
+from headrace.storage.files import Files
+from headrace.storage.log import Log
+
+RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
+LOG_STARTS_NAME = "log-start-offset-checkpoint"
+HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+
+Offsets = dict[TopicPartition, int]
+
+
+class OffsetFiles:
+    """The attributes are what the files said at the start, without partitions that are gone since."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self._path = path
+        self.recovery_points = self._read(RECOVERY_POINTS_NAME)
+        self.log_starts = self._read(LOG_STARTS_NAME)
+        self.high_watermarks = self._read(HIGH_WATERMARKS_NAME)
+        self._forgotten: set[TopicPartition] = set()
+        self._jobs_made = self._job_written = 0
+        self._writing = threading.Lock()
+
+    def _read(self, name: str) -> Offsets:
+        """A file that cannot be read is as good as none: logs are then scanned from their start."""
+        try:
+            return parse_offsets(self._files.read(f"{self._path}/{name}").decode())
+        except (FileNotFoundError, CorruptCheckpoint, UnicodeDecodeError):
+            return {}
+
+    def forget(self, name: TopicPartition) -> None:
+        self._forgotten.add(name)
+        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks):
+            offsets.pop(name, None)
+
+    def may_mention(self, name: TopicPartition) -> bool:
+        """Whether a partition of that name is gone and the files may still speak of it: a new one must not begin."""
+        return name in self._forgotten
+
+    def job(
+        self, logs: Iterable[tuple[TopicPartition, Log]], committed: Mapping[TopicPartition, int] | None
+    ) -> Callable[[], None]:
+        """Writes the files; it may run in another thread, where it then also collects what it writes.
+
+        Recovery points and log starts of a live log only rise, so that a later look is as good. A log whose high
+        watermark is not given has committed all it holds.
+        """
+        self._jobs_made += 1
+        number, logs, forgotten = self._jobs_made, list(logs), set(self._forgotten)
+        known = dict(self.recovery_points), dict(self.log_starts), dict(self.high_watermarks)
+
+        def write() -> None:
+            # A job may wait in its lane while a later one is done at once.
+            with self._writing:
+                if number < self._job_written:
+                    return
+                recovery_points, log_starts, high_watermarks = known
+                for name, log in logs:
+                    if log.exists:
+                        recovery_points[name] = log.recovery_point
+                        high_watermarks[name] = (committed or {}).get(name, log.log_end_offset)
+                        log_starts.pop(name, None)
+                        if log.starts_inside:
+                            log_starts[name] = log.log_start_offset
+                self._write(RECOVERY_POINTS_NAME, recovery_points)
+                self._write(LOG_STARTS_NAME, log_starts)
+                self._write(HIGH_WATERMARKS_NAME, high_watermarks)
+                self._job_written = number
+                self._forgotten.difference_update(forgotten)
+
+        return write
+
+    def _write(self, name: str, offsets: Offsets) -> None:
+        self._files.replace(f"{self._path}/{name}", format_offsets(offsets).encode())
