@@ -386,3 +386,15 @@ def test_a_flush_runs_in_another_thread_while_the_loop_appends_and_deletes(tmp_p
         log.flushed(job)
         assert log.recovery_point == log.log_end_offset - 5
     assert files.open_files <= 2
+
+
+def test_a_snapshot_that_was_cut_away_is_not_waited_for(tmp_path: Path) -> None:
+    files = OsFiles(open_files_max=1)
+    log = open_log(Shared(files), str(tmp_path / "t-0"), TOPIC_ID, LogConfig(segment_bytes=200))
+    fill(log, 9)
+    log.truncate_to(1)
+    fill(log, 9, epoch=1)
+    job = log.flush_job()
+    job.run()
+    log.flushed(job)
+    assert log.recovery_point == 10

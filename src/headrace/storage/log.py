@@ -90,7 +90,8 @@ class Log:
         self.failure: OSError | None = None
         self._flushed_ms: int | None = None
         was_clean = contents.recovery is None
-        self._epoch_file = EpochFile(shared.files, directory, contents.epoch_on_disk, was_clean)
+        are_epochs_synced = was_clean or contents.epoch_on_disk < 0
+        self._epoch_file = EpochFile(shared.files, directory, contents.epoch_on_disk, are_epochs_synced)
         # After a process death nobody knows which names had been synced.
         directories = () if was_clean else (directory, parent_of(directory))
         self._unsynced = Unsynced(contents.unsynced_segments, directories)
@@ -238,7 +239,9 @@ class Log:
         files = self._shared.files
         offsets = producer_state.snapshot_offsets(files.names(self.directory))
         for offset in producer_state.superfluous(offsets, self.segments, self.log_end_offset):
-            files.remove(f"{self.directory}/{file_name(offset, producer_state.SNAPSHOT_SUFFIX)}")
+            path = f"{self.directory}/{file_name(offset, producer_state.SNAPSHOT_SUFFIX)}"
+            self._unsynced.forget(path)
+            files.remove(path)
 
     def reload_producers(self) -> None:
         """Producer state is the file's again, after batches were recorded that never got there."""

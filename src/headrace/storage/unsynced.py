@@ -20,6 +20,13 @@ class Unsynced:
     def keep_only(self, live: Segments) -> None:
         self.segments = [segment for segment in self.segments if segment in live]
 
+    def forget(self, path: str) -> None:
+        """The file is about to go."""
+        for file in self.files:
+            if file.path == path:
+                file.close()
+        self.files = [file for file in self.files if file.path != path]
+
     def sync_files(self, files: Files, directory: str) -> None:
         """At once, for what must not wait for a flush."""
         if self.files:
