@@ -177,7 +177,7 @@ async def test_a_failing_probe_takes_the_whole_directory_along() -> None:
         assert await codes(client, 6) == [0] * 6
         broken = partitions_in(served.world.memory, "/a")
         served.world.memory.fail("write", f"/a/logs/{TOPIC}-*.log", errno.EIO)
-        served.world.memory.fail("create", "/a/logs/.headrace-probe", errno.EIO)
+        served.world.memory.fail("create", "/a/logs/.headrace-probe*", errno.EIO)
         await codes(client, 6)
         assert await codes(client, 6) == [STORAGE_ERROR if index in broken else 0 for index in range(6)]
         assert (await served.page("/readyz"))[0] == 503

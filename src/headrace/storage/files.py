@@ -1,6 +1,7 @@
 """The only way to data files. `OsFiles` is the disk; `MemoryFiles` is its twin that fails on demand.
 
-Every call may raise OSError. Paths are absolute or relative as the caller likes, with `/` between names.
+Every call may raise OSError. A `File` is used by one thread, except for its `syncer`; what `Files` does by path may be
+done in any. Paths are absolute or relative as the caller likes, with `/` between names.
 """
 
 from collections.abc import Callable, Sequence

@@ -205,12 +205,7 @@ class LogDir:
         """Whether the directory can be written to at all. May run in another thread."""
         path = f"{self._logs_path}/{PROBE_NAME}"
         try:
-            file = self._files.create(path)
-            try:
-                file.write(0, [bytes(512)])
-                file.sync()
-            finally:
-                file.close()
+            self._files.replace(path, bytes(512))
             self._files.remove(path)
             self._files.sync_directory(self._logs_path)
         except OSError:
