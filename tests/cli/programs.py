@@ -68,12 +68,16 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
         time.sleep(0.02)
 
 
-def is_alive(pid: int) -> bool:
+def state_of(pid: int) -> str:
+    """One letter of the kernel: R and S work, T stands still, Z has ended; nothing if there is no such process."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z")
 
 
 @dataclass

@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from tests.cli.programs import PATIENCE_S, PROGRAM, headrace_process, is_alive, running_up, wait_until
+from tests.cli.programs import PATIENCE_S, PROGRAM, headrace_process, is_alive, running_up, state_of, wait_until
 from tests.servers.process import lists_itself
 
 
@@ -60,6 +60,7 @@ def test_a_node_that_dies_is_reported_and_its_command_starts_it_again(tmp_path: 
 def test_a_second_interrupt_kills_a_node_that_does_not_stop(tmp_path: Path) -> None:
     with running_up(tmp_path) as up:
         os.kill(up.pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(up.pid) == "T", "the node stands still")
         up.process.send_signal(signal.SIGINT)
         # The node has been asked once the parent waits for it; a stopped process cannot answer.
         wait_until(lambda: is_asked_to_end(up.pid), "the node is asked to stop")
