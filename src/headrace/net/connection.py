@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import cast
 
 from headrace.model import Buffer
 from headrace.net.framing import SCRATCH_BYTES, FrameReader
 from headrace.net.hub import Hub
 from headrace.net.limits import Limits
+from headrace.net.output import Output
 from headrace.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -17,14 +17,8 @@ log = logging.getLogger(__name__)
 SIP_BYTES = 4 << 10
 """Per read while memory for requests is scarce, or while this connection has to wait anyway."""
 
-JOIN_BYTES_MAX = 32 << 10
-"""Parts up to this size are copied together, since a system call costs more; larger ones are written as they are."""
-
 FRAMES_PER_TURN_MAX = 128
 """More frames than that, however small, wait for the next turn of the loop: others have a turn too."""
-
-IOV_MAX = 1024
-"""Parts that one system call takes."""
 
 
 class Reply:
@@ -69,7 +63,6 @@ class Connection(asyncio.BufferedProtocol):
         "_blocked",
         "_budget",
         "_draining",
-        "_fd",
         "_first",
         "_frame_bytes",
         "_held_bytes",
@@ -82,8 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         "_on_closed",
         "_on_frame",
         "_on_opened",
-        "_out",
-        "_out_bytes",
+        "_output",
         "_paid_bytes",
         "_paused",
         "_reader",
@@ -117,7 +109,6 @@ class Connection(asyncio.BufferedProtocol):
         self._on_opened = on_opened
         self._on_closed = on_closed
         self._transport: asyncio.Transport | None = None
-        self._fd = -1
         self._reader = FrameReader(hub.scratch, hub.buffers, self._limits.frame_bytes_max)
         self._first: Reply | None = None  # open replies, oldest first, chained by `next`
         self._last: Reply | None = None
@@ -127,8 +118,7 @@ class Connection(asyncio.BufferedProtocol):
         self._paid_bytes = 0  # taken from the budget for the frame that is to be handed over next
         self._held_bytes = 0  # kept between reads, as the budget knows it
         self._asked_budget = False
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
+        self._output = Output()
         self._write_due = False  # the turn knows of us
         self._in_pump = False
         self._blocked = False
@@ -172,8 +162,8 @@ class Connection(asyncio.BufferedProtocol):
             return
         if reason:
             self._hub.warn("closing", f"closing the connection of {self.peer}: {reason}")
-        if self._out and self._transport is not None:
-            self._write_out()
+        if self._output and self._transport is not None:
+            self._output.give_to(self._transport)
         self.closing = self._blocked = True
         if self._transport is not None:
             self._transport.close()
@@ -240,23 +230,12 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Gives what is queued to the transport, in one piece if it is small."""
         self._write_due = False
-        if self._out and not self.closing:
-            self._write_out()
+        if self._output and not self.closing and self._transport is not None:
+            self._output.give_to(self._transport)
         if self._draining and self._first is None:
             self.close()
         elif self._blocked:
             self._unblock()
-
-    def _write_out(self) -> None:
-        assert self._transport is not None
-        out, self._out = self._out, []
-        size, self._out_bytes = self._out_bytes, 0
-        if len(out) == 1:
-            self._transport.write(out[0])
-        elif size <= JOIN_BYTES_MAX:
-            self._transport.write(b"".join(out))
-        else:
-            self._write_large(self._transport, out)
 
     # What the loop uses.
 
@@ -265,7 +244,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=self._limits.unsent_bytes_max)
         plain_socket = transport.get_extra_info("socket")
         if plain_socket is not None and transport.get_extra_info("sslcontext") is None:
-            self._fd = plain_socket.fileno()
+            self._output.socket_fd = plain_socket.fileno()
         name = transport.get_extra_info("peername")
         if name:
             self.host = name[0]
@@ -275,8 +254,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.closed = self.closing = self._blocked = True
-        self._fd = -1
-        self._out.clear()
+        self._output.socket_fd = -1
+        self._output.clear()
         self._budget.leave(self)
         self._budget.release(self._paid_bytes + self._in_flight_bytes)
         self._budget.hold(-self._held_bytes)
@@ -328,7 +307,7 @@ class Connection(asyncio.BufferedProtocol):
             self._held_bytes = kept
         if self._blocked and reader.mid_frame:
             self._pause()
-        if self._out and not self._write_due:
+        if self._output and not self._write_due:
             self.flush()
         return not room
 
@@ -368,7 +347,7 @@ class Connection(asyncio.BufferedProtocol):
             or self.closing
             or self._in_flight >= limits.requests_in_flight_max
             or self._in_flight_bytes >= limits.request_bytes_in_flight_max
-            or self._out_bytes >= limits.unsent_bytes_max
+            or self._output.unsent_bytes >= limits.unsent_bytes_max
             or (self._last is not None and self._last.alone and self._last.parts is None)
         ):
             return
@@ -399,49 +378,11 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _put(self, parts: list[Buffer]) -> None:
-        self._out += parts
-        size = self._out_bytes
-        for part in parts:
-            size += len(part)
-        self._out_bytes = size
-        if size >= self._limits.unsent_bytes_max:
+        self._output.add(parts)
+        if self._output.unsent_bytes >= self._limits.unsent_bytes_max:
             self._blocked = True
-
-    def _write_large(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
-        """Straight to the socket where there is one: one call, and nothing is copied that the socket takes."""
-        if self._fd >= 0 and not transport.get_write_buffer_size():
-            try:
-                written = os.writev(self._fd, parts[:IOV_MAX])
-            except OSError:
-                written = 0  # full, or broken: then the transport finds out
-            parts = _without_first(parts, written)
-        for part in _join_small(parts):
-            transport.write(part)
 
     def _write_later(self) -> None:
         if not self._write_due:
             self._write_due = True
             self._hub.turn.write(self)
-
-
-def _without_first(parts: list[Buffer], count: int) -> list[Buffer]:
-    for index, part in enumerate(parts):
-        if count < len(part):
-            return [memoryview(part)[count:], *parts[index + 1 :]] if count else parts[index:]
-        count -= len(part)
-    return []
-
-
-def _join_small(parts: list[Buffer]) -> Iterator[Buffer]:
-    """Runs of small parts as one each, large ones untouched."""
-    run: list[Buffer] = []
-    for part in parts:
-        if len(part) <= JOIN_BYTES_MAX:
-            run.append(part)
-            continue
-        if run:
-            yield b"".join(run)
-            run = []
-        yield part
-    if run:
-        yield b"".join(run)

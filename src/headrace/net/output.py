@@ -1,0 +1,83 @@
+"""What a connection has to send: small parts are sent together, large ones as they are, in as few calls as possible."""
+
+import asyncio
+import os
+from collections.abc import Iterator
+
+from headrace.model import Buffer
+
+JOIN_BYTES_MAX = 32 << 10
+"""Parts up to this size are copied together, since a system call costs more; larger ones are written as they are."""
+
+IOV_MAX = 1024
+"""Parts that one system call takes."""
+
+
+class Output:
+    """Parts in the order in which they leave. `socket_fd` is that of a plain socket, or -1 where there is none."""
+
+    __slots__ = ("_parts", "socket_fd", "unsent_bytes")
+
+    def __init__(self) -> None:
+        self._parts: list[Buffer] = []
+        self.unsent_bytes = 0  # that the transport was not given yet
+        self.socket_fd = -1
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, parts: list[Buffer]) -> None:
+        self._parts += parts
+        size = self.unsent_bytes
+        for part in parts:
+            size += len(part)
+        self.unsent_bytes = size
+
+    def clear(self) -> None:
+        self._parts.clear()
+        self.unsent_bytes = 0
+
+    def give_to(self, transport: asyncio.Transport) -> None:
+        """All of it."""
+        parts, self._parts = self._parts, []
+        size, self.unsent_bytes = self.unsent_bytes, 0
+        if len(parts) == 1:
+            transport.write(parts[0])
+        elif size <= JOIN_BYTES_MAX:
+            transport.write(b"".join(parts))
+        else:
+            self._give_large(transport, parts)
+
+    def _give_large(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
+        """Straight to the socket where there is one: one call, and nothing is copied that the socket takes."""
+        if self.socket_fd >= 0 and not transport.get_write_buffer_size():
+            try:
+                written = os.writev(self.socket_fd, parts[:IOV_MAX])
+            except OSError:
+                written = 0  # full, or broken: then the transport finds out
+            parts = _without_first(parts, written)
+        for part in _join_small(parts):
+            transport.write(part)
+
+
+def _without_first(parts: list[Buffer], count: int) -> list[Buffer]:
+    for index, part in enumerate(parts):
+        if count < len(part):
+            return [memoryview(part)[count:], *parts[index + 1 :]] if count else parts[index:]
+        count -= len(part)
+    return []
+
+
+def _join_small(parts: list[Buffer]) -> Iterator[Buffer]:
+    """Runs of small parts as one each, large ones untouched."""
+    run: list[Buffer] = []
+    for part in parts:
+        if len(part) <= JOIN_BYTES_MAX:
+            run.append(part)
+            continue
+        if run:
+            yield b"".join(run)
+            run = []
+        yield part
+    if run:
+        yield b"".join(run)
