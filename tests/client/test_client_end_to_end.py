@@ -4,6 +4,8 @@ import asyncio
 import itertools
 import random
 from collections import defaultdict
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from headrace.client import (
     Resource,
     ResourceType,
 )
+from headrace.core.fetching import FetchingSession, Verdict
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.testing import Cluster
@@ -113,6 +116,55 @@ async def test_a_consumer_whose_connections_break_reads_each_record_once() -> No
         assert network.cut > 3
         for partition in by_partition(records).values():
             assert [record.offset for record in partition] == list(range(len(partition)))
+
+
+async def test_through_churn_each_record_is_read_once_and_no_session_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    codes: list[int] = []
+    answered = FetchingSession.answered
+
+    def note(
+        session: FetchingSession[Any, Any], code: int, session_id: int, keys: Collection[Any], throttled: bool = False
+    ) -> Verdict:
+        codes.append(code)
+        return answered(session, code, session_id, keys, throttled)
+
+    monkeypatch.setattr(FetchingSession, "answered", note)
+    chance = random.Random(3)
+    everything = [TopicPartition("t", n) for n in range(20)]
+    positions = dict.fromkeys(everything, 0)
+    sent = dict.fromkeys(everything, 0)
+    async with (
+        Cluster({"num.partitions": "20"}) as cluster,
+        Producer(cluster.bootstrap, linger_ms=1) as producer,
+        Consumer(cluster.bootstrap, max_wait_ms=20, max_bytes=20_000, max_partition_bytes=2_000) as consumer,
+    ):
+        await producer.partitions_of("t")
+        assigned = set(chance.sample(everything, 10))
+        consumer.assign(assigned)
+        for _ in range(300):
+            for partition in chance.choices(everything, k=15):
+                producer.send("t", b"%d" % sent[partition], partition=partition.partition)
+                sent[partition] += 1
+            for record in await consumer.poll(2):
+                partition = TopicPartition(record.topic, record.partition)
+                assert partition in assigned and record.offset == positions[partition]
+                assert record.value == b"%d" % record.offset
+                positions[partition] += 1
+            if chance.random() < 0.2:
+                changed = set(chance.sample(everything, 3))
+                for partition in assigned & changed:
+                    positions[partition] = 0
+                assigned ^= changed
+                consumer.assign(assigned)
+            if chance.random() < 0.2:
+                partition = chance.choice(sorted(assigned))
+                positions[partition] = chance.randint(0, positions[partition])
+                consumer.seek(partition, positions[partition])
+            if chance.random() < 0.1:
+                partition = chance.choice(sorted(assigned))
+                consumer.pause([partition])
+                consumer.resume([partition])
+    assert set(codes) == {0} and len(codes) > 30 and sum(positions.values()) > 500
 
 
 async def test_topics_and_settings_are_made_changed_and_deleted() -> None:
