@@ -140,7 +140,7 @@ class Node:
             _Part(lambda: self._drain(broker, dispatcher, listener), lambda: self._cut_off(broker, listener))
         )
         self.address = str(Address(host, bound.port))
-        await self._serve_pages(Monitoring(broker, listener))
+        await self._serve_pages(Monitoring(broker, listener, lambda: self._serving))
         await controller.register(host, bound.port, broker.config.broker_rack)
         await controller.take_leadership(self.config.node_id)
         for topic in image.topics.values():

@@ -80,7 +80,7 @@ async def test_refusals_carry_no_session_and_no_partitions() -> None:
         assert (await session.next()).error_code == 0
         _, page = await served.page("/metrics")
         for code in (70, 71, 106):
-            assert f'kafka_server_fetchsessioncache_fetchsessionerrors_total{{code="{code}"}} 1' in page
+            assert f'headrace_fetchsessionerrors_total{{code="{code}"}} 1' in page
         assert "kafka_server_fetchsessioncache_numincrementalfetchsessions 1" in page
 
 

@@ -12,7 +12,8 @@ from headrace.wire.apis import APIS
 
 
 class Sample(NamedTuple):
-    labels: str
+    suffix: str
+    """What follows the name of the family: mostly labels."""
     value: float
 
 
@@ -23,7 +24,7 @@ class Family(NamedTuple):
 
     def text(self) -> str:
         lines = [f"# TYPE {self.name} {self.kind}\n"]
-        lines += [f"{self.name}{labels} {value}\n" for labels, value in self.samples]
+        lines += [f"{self.name}{suffix} {value}\n" for suffix, value in self.samples]
         return "".join(lines)
 
 
@@ -33,6 +34,10 @@ def gauge(name: str, value: float) -> Family:
 
 def counter(name: str, value: float) -> Family:
     return Family(name, "counter", [Sample("", value)])
+
+
+def summary(name: str, total: float, count: int) -> Family:
+    return Family(name, "summary", [Sample("_sum", total), Sample("_count", count)])
 
 
 def labelled(**labels: object) -> str:

@@ -1,10 +1,10 @@
 """The pages of the side port: /metrics, /metrics/partitions, /healthz, /readyz."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 
 from headrace.broker.broker import Broker
-from headrace.broker.metrics import Family, Sample, counter, gauge, labelled
+from headrace.broker.metrics import Family, Sample, counter, gauge, labelled, summary
 from headrace.broker.partitions import Hosted
 from headrace.net.http import Page
 from headrace.net.listener import Listener
@@ -16,9 +16,10 @@ SLICE_PARTITIONS = 200
 
 
 class Monitoring:
-    def __init__(self, broker: Broker, listener: Listener) -> None:
+    def __init__(self, broker: Broker, listener: Listener, is_serving: Callable[[], bool]) -> None:
         self._broker = broker
         self._listener = listener
+        self._is_serving = is_serving
 
     def page(self, path: str) -> Page:
         if path == "/metrics":
@@ -33,7 +34,7 @@ class Monitoring:
 
     def _readiness(self) -> Page:
         offline = self._broker.faults.offline_directories
-        if self._broker.node_id not in self._broker.image.brokers:
+        if not self._is_serving():
             return Page(503, PLAIN, ["starting\n"])
         if offline:
             return Page(503, PLAIN, [f"offline: {', '.join(sorted(offline))}\n"])
@@ -58,15 +59,14 @@ class Monitoring:
         yield gauge(cache + "numincrementalfetchpartitionscached", sessions.cache.partitions)
         yield counter(cache + "incrementalfetchsessionevictions_total", sessions.cache.evictions)
         yield Family(
-            cache + "fetchsessionerrors_total",
+            "headrace_fetchsessionerrors_total",
             "counter",
             [Sample(labelled(code=int(code)), count) for code, count in sorted(sessions.errors.items())]
             or [Sample("", 0)],
         )
-        yield counter(cache + "fetchpartitionsvisitedperrequest_sum", sessions.partitions_visited)
-        yield counter(cache + "fetchpartitionsvisitedperrequest_count", sessions.requests)
-        yield counter(cache + "fetchpartitionsreturnedperrequest_sum", sessions.partitions_returned)
-        yield counter(cache + "fetchpartitionsreturnedperrequest_count", sessions.requests)
+        visited, returned = sessions.partitions_visited, sessions.partitions_returned
+        yield summary("headrace_fetchpartitionsvisitedperrequest", visited, sessions.requests)
+        yield summary("headrace_fetchpartitionsreturnedperrequest", returned, sessions.requests)
         yield gauge("kafka_server_socket_server_metrics_connection_count", len(self._listener.connections))
 
     def _partition_series(self) -> Iterator[str]:

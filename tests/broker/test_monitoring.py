@@ -1,0 +1,208 @@
+"""The side port: names by Kafka's rule, text that Prometheus can read, and whether the node is ready."""
+
+import asyncio
+import re
+
+import pytest
+
+from headrace.broker.metrics import Family, Sample, labelled
+from headrace.net.peer import PeerLost
+from headrace.wire.messages.fetch import FetchResponse
+from tests.broker.support import TOPIC, Served, World, fetch_request, records_of, serving, until
+from tests.net.loops import on_both_loops
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+TYPE_LINE = re.compile(rf"# TYPE ({NAME}) (counter|gauge|summary|histogram|untyped)")
+SAMPLE_LINE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (\S+)")
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(?:,|$)')
+OF_SUMMARY = ("_sum", "_count")
+
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def unescaped(text: str) -> str:
+    return re.sub(r"\\(.)", lambda found: {"n": "\n"}.get(found[1], found[1]), text)
+
+
+def parse_labels(text: str | None) -> tuple[tuple[str, str], ...]:
+    labels, at = [], 0
+    while text and at < len(text):
+        found = LABEL.match(text, at)
+        assert found, f"no label at {text[at:]!r}"
+        labels.append((found[1], unescaped(found[2])))
+        at = found.end()
+    assert len({name for name, _ in labels}) == len(labels), f"a label twice in {text!r}"
+    return tuple(labels)
+
+
+def parse(text: str) -> tuple[dict[str, str], Samples]:
+    """The types of the families, and the samples. Strict: everything the format forbids is an error."""
+    assert text.endswith("\n")
+    types: dict[str, str] = {}
+    samples: Samples = {}
+    family = ""
+    for line in text[:-1].split("\n"):
+        if line.startswith("#"):
+            declared = TYPE_LINE.fullmatch(line)
+            assert declared, line
+            family, kind = declared.groups()
+            assert family not in types, f"{family} is declared twice"
+            types[family] = kind
+            continue
+        found = SAMPLE_LINE.fullmatch(line)
+        assert found, line
+        name = found[1]
+        allowed = [family + suffix for suffix in OF_SUMMARY] if types[family] == "summary" else [family]
+        assert name in allowed, f"{name} is no sample of {family}"
+        assert (types[family] == "counter") == name.endswith("_total"), line
+        key = name, parse_labels(found[2])
+        assert key not in samples, f"{line} is there twice"
+        samples[key] = float(found[3])
+    return types, samples
+
+
+async def scrape(served: Served, path: str = "/metrics") -> Samples:
+    status, text = await served.page(path)
+    assert status == 200
+    return parse(text)[1]
+
+
+def ours(bean: str) -> str:
+    """`kafka.server:type=T,name=N` by the rule of the documentation."""
+    domain, _, rest = bean.partition(":")
+    properties = dict(item.split("=") for item in rest.split(","))
+    name = properties["name"]
+    name = name.removesuffix("PerSec") + "_total" if name.endswith("PerSec") else name
+    return "_".join((domain, properties["type"], name)).lower().replace(".", "_").replace("-", "_")
+
+
+BEANS = [
+    "kafka.server:type=BrokerTopicMetrics,name=BytesInPerSec",
+    "kafka.server:type=BrokerTopicMetrics,name=BytesOutPerSec",
+    "kafka.server:type=BrokerTopicMetrics,name=MessagesInPerSec",
+    "kafka.server:type=BrokerTopicMetrics,name=TotalProduceRequestsPerSec",
+    "kafka.server:type=BrokerTopicMetrics,name=TotalFetchRequestsPerSec",
+    "kafka.server:type=BrokerTopicMetrics,name=FailedProduceRequestsPerSec",
+    "kafka.server:type=BrokerTopicMetrics,name=FailedFetchRequestsPerSec",
+    "kafka.network:type=RequestMetrics,name=RequestsPerSec",
+    "kafka.server:type=ReplicaManager,name=PartitionCount",
+    "kafka.server:type=ReplicaManager,name=LeaderCount",
+    "kafka.server:type=ReplicaManager,name=OfflineReplicaCount",
+    "kafka.server:type=ReplicaManager,name=ProducerIdCount",
+    "kafka.log:type=LogManager,name=OfflineLogDirectoryCount",
+    "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
+    "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
+    "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
+    "kafka.server:type=socket-server-metrics,name=connection-count",
+]
+
+
+@on_both_loops
+async def test_every_name_is_kafkas_by_the_rule_or_begins_with_headrace() -> None:
+    async with serving() as (served, _):
+        status, text = await served.page("/metrics")
+        types, _ = parse(text)
+        assert status == 200
+        assert {name for name in types if not name.startswith("headrace_")} == set(map(ours, BEANS))
+
+
+async def test_traffic_is_counted() -> None:
+    async with serving(partitions=2) as (served, client):
+        batch = records_of([b"a", b"b", b"c"])
+        await client.produce(bytearray(batch))
+        await client.produce(topic="nobody")
+        await client.produce(records_of(control=True))
+        await client.fetch(0)
+        await client.fetch(99)
+        now = await scrape(served)
+        metrics = "kafka_server_brokertopicmetrics_"
+        assert now[metrics + "bytesin_total", ()] == len(batch)
+        assert now[metrics + "bytesout_total", ()] == len(batch)
+        assert now[metrics + "messagesin_total", ()] == 3
+        assert now[metrics + "totalproducerequests_total", ()] == 3
+        assert now[metrics + "totalfetchrequests_total", ()] == 2
+        assert now[metrics + "failedproducerequests_total", (("code", "87"),)] == 1
+        assert now[metrics + "failedfetchrequests_total", ()] == 1
+        requests = "kafka_network_requestmetrics_requests_total"
+        assert now[requests, (("request", "Produce"),)] == 3
+        assert now[requests, (("request", "CreateTopics"),)] == 1
+        assert now["headrace_batches_in_total", ()] == 1
+        assert now["kafka_server_replicamanager_partitioncount", ()] == 2
+        assert now["kafka_server_replicamanager_leadercount", ()] == 2
+        assert now["kafka_server_socket_server_metrics_connection_count", ()] == 1
+
+
+async def test_records_that_failed_after_they_were_accepted_are_counted_as_failed() -> None:
+    async with serving() as (served, client):
+        served.world.memory.fail("write", "*.log", 5)
+        assert (await client.produce()).error_code == 56
+        now = await scrape(served)
+        assert now["kafka_server_brokertopicmetrics_failedproducerequests_total", (("code", "56"),)] == 1
+
+
+async def test_every_partition_is_on_a_page_of_its_own() -> None:
+    async with serving(partitions=450) as (served, client):
+        await client.produce(records_of([b"a", b"b"]), 449)
+        now = await scrape(served, "/metrics/partitions")
+        ends = {labels: value for (name, labels), value in now.items() if name == "kafka_log_log_logendoffset"}
+        starts = {labels: value for (name, labels), value in now.items() if name == "kafka_log_log_logstartoffset"}
+        assert len(ends) == len(starts) == 450
+        assert ends[("topic", TOPIC), ("partition", "449")] == 2
+        assert ends[("topic", TOPIC), ("partition", "0")] == 0
+
+
+async def test_partitions_that_come_and_go_during_a_scrape_do_not_break_it() -> None:
+    async with serving(partitions=450) as (served, client):
+        scraping = asyncio.ensure_future(served.page("/metrics/partitions"))
+        await client.create_topic("more", partitions=300)
+        await client.delete_topic()
+        status, text = await scraping
+        assert status == 200
+        parse(text)
+
+
+def test_labels_are_escaped() -> None:
+    text = Family("a_total", "counter", [Sample(labelled(x='quo"te', y="back\\slash", z="new\nline"), 1)]).text()
+    assert list(parse(text)[1]) == [("a_total", (("x", 'quo"te'), ("y", "back\\slash"), ("z", "new\nline")))]
+
+
+async def test_pages_that_do_not_exist_are_not_found() -> None:
+    async with serving() as (served, _):
+        for path in ("/", "/metrics/", "/nothing"):
+            status, text = await served.page(path)
+            assert (status, text.count("\n")) == (404, 1)
+        assert (await served.page("/metrics?name=x"))[0] == 200
+
+
+async def test_a_node_is_alive_before_it_is_ready() -> None:
+    with World() as world:
+        async with world.started() as served:
+            await (await served.client()).create_topic()
+        served = Served(world, world.node())
+        starting = asyncio.ensure_future(served.node.start())
+        await until(lambda: served.node.address)
+        world.offload.hold("metadata")
+        await until(lambda: served.node.metrics_address)
+        assert await served.page("/healthz") == (200, "ok\n")
+        assert await served.page("/readyz") == (503, "starting\n")
+        with pytest.raises(PeerLost):
+            await served.client()
+        world.offload.release("metadata")
+        await starting
+        assert await served.page("/readyz") == (200, "ready\n")
+        assert await (await served.client()).offset() == 0
+        await served.node.stop()
+
+
+async def test_waiting_fetches_and_sessions_are_seen() -> None:
+    async with serving() as (served, client):
+        request = fetch_request(0)
+        request.session_epoch = 0
+        answer = await client.ask(request, FetchResponse, 12)
+        assert answer.session_id
+        request.session_id, request.session_epoch = answer.session_id + 1, 1
+        await client.ask(request, FetchResponse, 12)
+        now = await scrape(served)
+        assert now["kafka_server_fetchsessioncache_numincrementalfetchsessions", ()] == 1
+        assert now["kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", ()] == 1
+        assert now["headrace_fetchsessionerrors_total", (("code", "70"),)] == 1
