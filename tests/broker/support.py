@@ -311,11 +311,16 @@ class World:
     is_allowed: Allowed = allowed
     clock: SteppedClock = field(default_factory=SteppedClock)
     offload: SteppedOffload = field(default_factory=SteppedOffload)
-    files: Files = field(default_factory=MemoryFiles)
+    files: Files | None = None
+    """In memory, with the world's time, unless others are given."""
     data: str = "/data"
     node_id: int = 1
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="headrace-test-")))
+
+    def __post_init__(self) -> None:
+        if self.files is None:
+            self.files = MemoryFiles(self.clock.wall_ms)
 
     @property
     def memory(self) -> MemoryFiles:
@@ -330,6 +335,7 @@ class World:
             metadata=f"sqlite:{self.directory / 'metadata.db'}",
             settings={"disk.reserve.bytes": "0", **self.settings},
         )
+        assert self.files is not None
         ports = Ports(clock=self.clock, offload=self.offload, files=self.files, is_allowed=self.is_allowed)
         return Node(replace(config, **changed), ports)
 
