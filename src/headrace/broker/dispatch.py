@@ -22,6 +22,8 @@ from headrace.wire.struct import Message
 
 log = logging.getLogger(__name__)
 
+FETCH_KEY = 1
+"""One at a time per connection: an answer may hold tens of megabytes."""
 API_VERSIONS_KEY = 18
 SLOW_REQUESTS_MAX = 1_000
 """Requests that wait for the metadata store at one time; more are refused by closing their connection."""
@@ -49,7 +51,8 @@ class Dispatcher:
             api, handle = hot
             body = decode(api.request, header.api_version, frame, header.body_at)
             self._broker.metrics.received(header.api_key, len(frame))
-            request = Request(header, body, connection, connection.open_reply(), 0)
+            reply = connection.open_reply(alone=header.api_key == FETCH_KEY)
+            request = Request(header, body, connection, reply, 0)
             handle(self._broker, request)
             return
         slow = self._later.get(header.api_key)
