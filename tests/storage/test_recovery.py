@@ -20,6 +20,8 @@ DIRECTORY = "/data/logs/t-0"
 def files() -> MemoryFiles:
     files = MemoryFiles()
     files.make_directory("/data/logs")
+    files.sync_directory("/")
+    files.sync_directory("/data")
     return files
 
 
@@ -101,6 +103,16 @@ def test_damage_below_the_recovery_point_is_for_somebody_to_look_at(files: Memor
     assert after == before
 
 
+def test_what_was_cut_does_not_come_back(files: MemoryFiles, log: Log) -> None:
+    log.close()
+    damage(files, log, 4, 70, b"\xff\xff")
+    assert crash(files).log_end_offset == 4
+    files.lose_power()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG)
+    assert again.log_end_offset == 4
+    assert again.recovery is not None and again.recovery.bytes_cut == 0
+
+
 @pytest.mark.usefixtures("log")
 def test_a_log_that_ends_before_its_recovery_point_has_lost_something(files: MemoryFiles) -> None:
     with pytest.raises(CorruptLog, match="ends at offset 20"):
@@ -121,17 +133,20 @@ def test_a_segment_that_is_missing_ends_the_log(
         assert again.recovery is not None and again.recovery.reason == "offsets 12 to 17 are missing"
 
 
-def test_zeros_behind_the_last_entry_of_an_index_are_no_entries(files: MemoryFiles, log: Log) -> None:
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_zeros_behind_the_last_entry_of_an_index_are_no_entries(files: MemoryFiles, log: Log, suffix: str) -> None:
     """As Apache Kafka leaves them when it is killed, whose indexes are as long as they may become."""
     log.close()
     for segment in log.segments:
-        for suffix in (".index", ".timeindex"):
-            path = segment.log.path.removesuffix(".log") + suffix
-            files.open(path).write(files.size(path), [bytes(1200)])
+        path = segment.log.path.removesuffix(".log") + suffix
+        files.open(path).write(files.size(path), [bytes(1200)])
     again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=True)
     assert again.log_end_offset == 20
     assert [offsets_in(again.read(offset, 1, 20, True))[0][0] for offset in range(20)] == [o & ~1 for o in range(20)]
     assert again.find_time(1_001, 20) == (1_001, 1, 0)
+    again.append([batch(20, 2, epoch=1)], 1_000)
+    again.close()
+    assert all(files.size(f"{DIRECTORY}/{name}") < 100 for name in files.names(DIRECTORY) if name.endswith("index"))
 
 
 def test_indexes_of_another_log_are_not_believed(files: MemoryFiles, log: Log) -> None:
@@ -217,6 +232,22 @@ def test_tidem_6_producers_get_the_same_answers_after_a_restart(
             assert again.producers.check(header) == Duplicate(header.base_offset, header.last_offset, 1_001)
         assert again.producers.check(batches[-6]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         idempotent(again, producer_id, 16, 1)
+
+
+def test_producers_outlive_their_records_through_a_power_loss(files: MemoryFiles) -> None:
+    log = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG)
+    for sequence in range(9):
+        idempotent(log, 1, sequence, 1)
+    job = log.flush_job()
+    job.run()
+    log.flushed(job)
+    log.config = LogConfig(retention_bytes=0)
+    assert log.enforce_retention(1_000, 9) == 3
+    files.lose_power()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, recovery_point=9)
+    assert (again.log_start_offset, again.log_end_offset) == (9, 9)
+    producer = again.producers.get(1)
+    assert producer is not None and producer.next_sequence == 9
 
 
 def test_snapshots_are_kept_for_live_segments_and_removed_with_them(files: MemoryFiles, log: Log) -> None:
