@@ -130,9 +130,9 @@ class Node:
         self._claim_directories(directories, image.cluster_id)
         _keep_reserves(directories, image.broker_config.disk_reserve_bytes)
         partitions = Partitions(directories, ports.random)
-        broker = self.broker = self._assemble(loop, image, controller, partitions)
+        hub = Hub(loop, _limits(image.broker_config), image.broker_config.queued_max_request_bytes)
+        broker = self.broker = self._assemble(hub, image, controller, partitions)
         dispatcher = Dispatcher(broker, HANDLERS)
-        hub = Hub(loop, _limits(broker.config), broker.config.queued_max_request_bytes)
         listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
         host, port = _split(self.config.listen)
         bound = await listener.start(ports.network, host, port)
@@ -152,12 +152,13 @@ class Node:
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
         self._serving = True
 
-    def _assemble(
-        self, loop: asyncio.AbstractEventLoop, image: ClusterImage, controller: Controller, partitions: Partitions
-    ) -> Broker:
-        ports = self._ports
-        fetch_events = FetchEvents(loop, ports.random, partitions, ports.is_allowed, image.broker_config)
+    def _assemble(self, hub: Hub, image: ClusterImage, controller: Controller, partitions: Partitions) -> Broker:
+        ports, loop = self._ports, hub.loop
+        fetch_events = FetchEvents(loop, hub.turn, ports.random, partitions, ports.is_allowed, image.broker_config)
         faults = DiskFaults(ports.offload, partitions, fetch_events)
+        appends = Appends(hub.turn, ports.clock, ports.offload, faults, fetch_events)
+        # At the end of a turn: what was produced is written, who waited for it is answered, then all answers leave.
+        hub.turn.before_writes += [appends.end_turn, fetch_events.end_turn]
         return Broker(
             node_id=self.config.node_id,
             loop=loop,
@@ -167,7 +168,7 @@ class Node:
             image=image,
             controller=controller,
             partitions=partitions,
-            appends=Appends(loop, ports.clock, ports.offload, faults, fetch_events),
+            appends=appends,
             faults=faults,
             fetch_events=fetch_events,
             metrics=Metrics(),

@@ -12,14 +12,14 @@ from headrace.broker.disk import FILES_LANE, DiskFaults, wake_acks
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
+from headrace.net.turn import Turn
 from headrace.runtime import Clock, Offload
 
 
 class Appends:
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Clock, offload: Offload, faults: DiskFaults, events: FetchEvents
-    ) -> None:
-        self._loop = loop
+    def __init__(self, turn: Turn, clock: Clock, offload: Offload, faults: DiskFaults, events: FetchEvents) -> None:
+        """Whoever ends the turns calls `end_turn`."""
+        self._turn = turn
         self._clock = clock
         self._offload = offload
         self._faults = faults
@@ -29,7 +29,6 @@ class Appends:
         self._holding: set[Hosted] = set()
         self._flushing: set[Hosted] = set()
         self._jobs: set[asyncio.Future[None]] = set()
-        self._turn_is_scheduled = False
 
     def queue(self, partition: Hosted) -> None:
         """The partition has accepted batches that are not written yet."""
@@ -38,12 +37,11 @@ class Appends:
     def after_turn(self, settle: Callable[[], None]) -> None:
         """Calls back once everything queued in this turn is written, or has failed."""
         self._after_turn.append(settle)
-        if not self._turn_is_scheduled:
-            self._turn_is_scheduled = True
-            self._loop.call_soon(self.end_turn)
+        self._turn.schedule()
 
     def end_turn(self) -> None:
-        self._turn_is_scheduled = False
+        if not self._after_turn:
+            return
         dirty, self._dirty = self._dirty, {}
         settle_all, self._after_turn = self._after_turn, []
         now_ms = self._clock.wall_ms()

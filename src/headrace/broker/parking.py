@@ -14,6 +14,7 @@ from headrace.core.acl import Allowed, Operation, topic
 from headrace.core.fetch_answer import Fetch
 from headrace.core.fetch_sessions import FetchSessions
 from headrace.net.connection import Connection
+from headrace.net.turn import Turn
 from headrace.runtime import Random
 
 SESSION_PARTITIONS_MAX = 1_000_000
@@ -37,16 +38,17 @@ class FetchEvents:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
+        turn: Turn,
         random: Random,
         partitions: Partitions,
         is_allowed: Allowed,
         config: BrokerConfig,
     ) -> None:
         self._loop = loop
+        self._turn = turn
         self._waiting: dict[Fetch, tuple[Waiting, asyncio.TimerHandle]] = {}
         self._by_connection: dict[Connection, dict[Fetch, None]] = {}
         self._woken: dict[Fetch, None] = {}
-        self._turn_is_scheduled = False
         self.sessions = FetchSessions(
             slots_max=config.max_incremental_fetch_session_cache_slots,
             partitions_max=SESSION_PARTITIONS_MAX,
@@ -133,16 +135,13 @@ class FetchEvents:
         if not fetches:
             return
         self._woken.update(dict.fromkeys(fetches))
-        if not self._turn_is_scheduled:
-            self._turn_is_scheduled = True
-            self._loop.call_soon(self._end_turn)
+        self._turn.schedule()
 
-    def _end_turn(self) -> None:
-        self._turn_is_scheduled = False
+    def end_turn(self) -> None:
+        """Whoever ends the turns calls this, after what was produced is written."""
         sent = 0
         while self._woken:
             sent += self._answer(next(iter(self._woken)))
             if sent >= ANSWER_BYTES_PER_TURN and self._woken:
-                self._turn_is_scheduled = True
-                self._loop.call_soon(self._end_turn)
+                self._loop.call_soon(self._turn.schedule)
                 return
