@@ -29,6 +29,7 @@ help:
 	@echo 'make setup   only the virtual environment in .venv; every target above does it by itself'
 	@echo 'make clean   everything that make made, except benchmark results'
 
+TOOLS_PYTHON = $(PYTHON)
 include tools/tools.mk
 
 setup: .venv/stamp
