@@ -9,10 +9,12 @@ import ctypes
 import gc
 import logging
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from headrace.cli import output
 from headrace.cli.outcome import Failure, UsageError
@@ -21,6 +23,8 @@ from headrace.cli.values import parse_address, parse_settings
 from headrace.config import BrokerConfig
 from headrace.node import Node, NodeConfig, NotStarted
 from headrace.settings import InvalidSetting
+
+log = logging.getLogger(__name__)
 
 
 def serve(
@@ -46,12 +50,14 @@ def serve(
     )
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _keep_freed_memory()
+    _allow_many_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(config, json, stop_on_eof))
 
 
 async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool) -> int:
     node = Node(config)
+    asyncio.get_running_loop().set_exception_handler(_report)
     stopping = _stop_request(stop_on_eof)
     try:
         await node.start()
@@ -72,6 +78,21 @@ def _collect_rarely() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
+
+
+def _allow_many_files() -> None:
+    """Connections and data files are descriptors; what the system lets this process have, it takes."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A socket that the system refuses is told in a line; what else a callback raises is a bug of ours."""
+    error = context.get("exception")
+    if isinstance(error, OSError):
+        log.warning("%s: %s", context.get("message", "the event loop reports"), error)
+    else:
+        loop.default_exception_handler(context)
 
 
 def _stop_request(stop_on_eof: bool) -> asyncio.Event:
