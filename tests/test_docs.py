@@ -1,11 +1,16 @@
 """The documents say what is there."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from headrace import __version__
+from headrace.testing import Cluster
 from headrace.wire.apis import APIS
 from tools import compatibility, file_map
 
@@ -51,6 +56,32 @@ def test_the_first_screen_of_promises_says_what_each_acknowledgement_is_worth() 
 def test_the_readme_begins_with_two_commands() -> None:
     commands = re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert commands[:2] == ["up", "test"]
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_commands_of_the_readme_work(headrace_cluster: Cluster) -> None:
+    (block,) = [block for block in blocks("sh") if "headrace topic create" in block]
+    environment = {
+        **os.environ,
+        "HEADRACE_BOOTSTRAP": headrace_cluster.bootstrap,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1] == "hello"
+    assert [json.loads(line)["topic"] for line in lines[2:]] == ["orders"] * 3
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_the_python_of_the_readme_works(
+    headrace_cluster: Cluster, block: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(block.replace("127.0.0.1:9092", headrace_cluster.bootstrap), {})
+    assert capsys.readouterr().out
 
 
 def test_every_command_that_a_page_names_exists() -> None:
