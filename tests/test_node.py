@@ -328,6 +328,28 @@ async def test_the_files_of_an_older_topic_of_the_same_name_are_set_aside() -> N
         assert [name for name in world.memory.names("/data/logs") if name.endswith("-stray")]
 
 
+@pytest.mark.parametrize("made_again", [True, False])
+async def test_a_deletion_undone_by_a_power_loss_brings_no_records_back(made_again: bool) -> None:
+    with World() as world:
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic()
+            await client.produce(records_of([b"old"]))
+        async with world.started() as served:
+            client = await served.client()
+            await client.delete_topic()
+            if made_again:
+                await client.create_topic(settings={"flush.messages": "1"})
+                await client.produce(records_of([b"new"]))
+            await served.kill()
+        world.memory.lose_power()
+        async with world.started() as served:
+            client = await served.client()
+            if not made_again:
+                await client.create_topic()
+            assert await client.read_all() == ([b"new"] if made_again else [])
+
+
 async def test_a_log_shortened_by_somebody_else_counts_as_it_is() -> None:
     """Remembered offsets of a clean stop are not believed against the file."""
     with World() as world:

@@ -180,7 +180,7 @@ def produce_request(
 ) -> ProduceRequest:
     return ProduceRequest(
         acks=acks,
-        timeout_ms=fields.get("timeout_ms", 30_000),
+        timeout_ms=fields.get("timeout_ms", 600_000),
         topic_data=[
             TopicProduceData(
                 name=topic,

@@ -52,13 +52,16 @@ class Shared:
             self.trash.append(path + DELETED_SUFFIX)
 
     def discard_directory(self, directory: str, unique: str) -> None:
-        """Under the name that Kafka gives to a partition directory on its way out."""
+        """Under the name that Kafka gives to a partition directory on its way out.
+
+        Not synced: a topic of ten thousand partitions would hold up everybody. If power is lost now, the old name is
+        back, and its topic id tells that it belongs to nobody.
+        """
         parent, _, name = directory.rpartition("/")
         suffix = f".{unique}{DELETE_SUFFIX}"
         # A topic's name may be as long as a file's.
         gone = f"{parent}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         self.files.rename(directory, gone)
-        self.files.sync_directory(parent)
         self.trash.append(gone)
 
     def empty_trash(self) -> None:
