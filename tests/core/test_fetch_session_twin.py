@@ -372,6 +372,9 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             if entry.replica is not None and (entry.topic, entry.index) in reply.parts
         ]
         self.count_turns(client, waiting, reply)
+        # Nobody tells a session of changes any more once another one has taken its slot: its waiter is answered at once.
+        for evicted in [woken for woken in self.world.woken if not woken.session.subscribed]:
+            self.finish(next(owner for owner in self.everybody if owner.parked is evicted), evicted)
 
     def count_turns(self, client: Client, waiting: list[Entry], reply: Reply) -> None:
         """Everybody who stays ready is served within as many answers as there were ready ones when he came."""
