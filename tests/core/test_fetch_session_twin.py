@@ -372,7 +372,7 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             if entry.replica is not None and (entry.topic, entry.index) in reply.parts
         ]
         self.count_turns(client, waiting, reply)
-        # Nobody tells a session of changes any more once another one has taken its slot: its waiter is answered at once.
+        # Nobody tells a session of changes any more once another one has its slot: its waiter is answered at once.
         for evicted in [woken for woken in self.world.woken if not woken.session.subscribed]:
             self.finish(next(owner for owner in self.everybody if owner.parked is evicted), evicted)
 
