@@ -286,6 +286,28 @@ async def test_a_read_that_fails_is_told_and_stops_the_partition() -> None:
         assert values_of((await client.fetch(0, 1)).records) == [b"a value"] * 2
 
 
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_a_machine_that_is_short_of_something_takes_nothing_offline_for_reading(number: int) -> None:
+    async with serving() as (served, client):
+        await client.produce()
+        served.world.memory.fail("read", "*.log", number, times=2)
+        assert (await client.fetch(0)).error_code == STORAGE_ERROR
+        (found,) = await client.list_offsets(ListOffsetsPartition(partition_index=0, timestamp=5))
+        assert found.error_code == STORAGE_ERROR
+        assert values_of((await client.fetch(0)).records) == [b"a value"]
+        assert (await client.produce()).base_offset == 1
+
+
+async def test_a_machine_that_is_short_of_something_costs_a_writer_its_partition_and_not_the_directory() -> None:
+    async with serving(partitions=2) as (served, client):
+        assert await codes(client, 2) == [0, 0]
+        served.world.memory.fail("write", f"*/{TOPIC}-0/*.log", errno.EMFILE)
+        served.world.memory.fail("create", "*/.headrace-probe", errno.EMFILE)
+        assert await codes(client, 2) == [STORAGE_ERROR, 0]
+        assert await codes(client, 2) == [STORAGE_ERROR, 0]
+        assert (await served.page("/readyz"))[0] == 200
+
+
 async def test_a_failed_lookup_by_time_stops_the_partition() -> None:
     async with serving() as (served, client):
         await client.produce()

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from headrace.broker.appends import FLUSHES_MAX
 from headrace.errors import ErrorCode
 from headrace.net.peer import PeerLost
 from headrace.wire.frames import decode_response, encode_request
@@ -142,6 +143,39 @@ async def test_batches_that_come_during_a_sync_share_the_next_one() -> None:
         assert served.world.offload.held(FILES) == 1
         served.world.offload.step(FILES)
         assert [only_partition(await future).base_offset for future in later] == list(range(1, 11))
+
+
+async def test_many_partitions_are_synced_a_few_at_a_time_and_all_of_them() -> None:
+    """Every sync that is prepared holds descriptors."""
+    async with serving(topic=SYNCED, partitions=100) as (served, client):
+        served.world.offload.hold(FILES)
+        request = produce_request({index: records_of() for index in range(100)})
+        asked = client.peer.send(request, ProduceResponse, 12)
+        await until(lambda: served.world.offload.held(FILES))
+        most = 0
+        while not asked.done():
+            most = max(most, served.world.offload.held(FILES))
+            if served.world.offload.held(FILES):
+                served.world.offload.step(FILES)
+            await asyncio.sleep(0)
+        assert 0 < most <= FLUSHES_MAX
+        codes = [a.error_code for a in asked.result().responses[0].partition_responses]
+        assert codes == [0] * 100
+
+
+async def test_a_topic_deleted_while_its_syncs_are_not_even_prepared_is_gone() -> None:
+    async with serving(topic=SYNCED, partitions=100) as (served, client):
+        served.world.offload.hold(FILES)
+        request = produce_request({index: records_of() for index in range(100)})
+        asked = client.peer.send(request, ProduceResponse, 12)
+        await until(lambda: served.world.offload.held(FILES))
+        other = await served.client()
+        await other.delete_topic()
+        codes = [a.error_code for a in (await asked).responses[0].partition_responses]
+        assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 100
+        served.world.offload.release(FILES)
+        await other.create_topic(settings=SYNCED)
+        assert (await other.produce()).base_offset == 0
 
 
 async def test_flush_messages_3_syncs_before_the_answer_of_every_third_record() -> None:

@@ -6,6 +6,7 @@ records synced before they count (`flush.messages`) takes one more step through 
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 
 from headrace.broker.disk import FILES_LANE, DiskFaults, wake_acks
@@ -14,6 +15,10 @@ from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
 from headrace.net.turn import Turn
 from headrace.runtime import Clock, Offload
+from headrace.storage.log import Log
+
+FLUSHES_MAX = 32
+"""Syncs that are prepared at one time: each holds descriptors, while the lane does one after another anyway."""
 
 
 class Appends:
@@ -29,6 +34,8 @@ class Appends:
         self._holding: set[Hosted] = set()
         self._flushing: set[Hosted] = set()
         self._jobs: set[asyncio.Future[None]] = set()
+        # At most two for each partition: see `_holding` and `_flushing`.
+        self._flushes_due: deque[tuple[Hosted, Log, Callable[[int], None]]] = deque()
 
     def queue(self, partition: Hosted) -> None:
         """The partition has accepted batches that are not written yet."""
@@ -59,7 +66,7 @@ class Appends:
             log.append(batches, now_ms)
             wants_flush = log.needs_flush_before_ack()
         except (OSError, CorruptLog) as error:
-            self._faults.failed(partition, "append", error)
+            self._faults.lost(partition, "append", error)
             return
         if partition in self._holding:
             return  # its flush looks again when it is done
@@ -89,7 +96,17 @@ class Appends:
             self._flush(partition, lambda _: self._flushing.discard(partition))
 
     def _flush(self, partition: Hosted, then: Callable[[int], None]) -> None:
-        log = partition.log
+        self._flushes_due.append((partition, partition.log, then))
+        self._start_flushes()
+
+    def _start_flushes(self) -> None:
+        while self._flushes_due and len(self._jobs) < FLUSHES_MAX:
+            self._start_flush(*self._flushes_due.popleft())
+
+    def _start_flush(self, partition: Hosted, log: Log, then: Callable[[int], None]) -> None:
+        if partition.log_if_open is not log:
+            self._gave_up(partition, None)  # it failed, or was deleted, while this was waiting
+            return
         try:
             job = log.flush_job()
         except OSError as error:
@@ -100,6 +117,7 @@ class Appends:
 
         def flushed(future: "asyncio.Future[None]") -> None:
             self._jobs.discard(future)
+            self._start_flushes()
             error = future.exception()
             if partition.log_if_open is not log:
                 self._gave_up(partition, None)  # it failed, or was deleted, while this was on its way
@@ -117,7 +135,7 @@ class Appends:
         self._holding.discard(partition)
         self._flushing.discard(partition)
         if error is not None:
-            self._faults.failed(partition, "flush", error)
+            self._faults.lost(partition, "flush", error)
 
     async def drain(self) -> None:
         """Everything queued is written, and every sync that was asked for is done."""
@@ -130,6 +148,7 @@ class Appends:
         """As if the process had died: what was only queued never happened."""
         self._dirty.clear()
         self._after_turn.clear()
+        self._flushes_due.clear()
 
     def _readable_up_to(self, partition: Hosted, offset: int) -> None:
         if offset <= partition.log_end_offset:

@@ -18,6 +18,8 @@ log = logging.getLogger(__name__)
 
 FILES_LANE = "files"
 WHOLE_DIRECTORY = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT})
+SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""Of the machine: they pass, and say nothing about a disk."""
 
 
 class DiskFaults:
@@ -28,11 +30,19 @@ class DiskFaults:
         self.offline_directories: set[str] = set()
 
     def failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
+        """Something could not be read or looked up: whoever asked is told, and for others it may be over."""
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            log.warning("%s: %s failed for now: %s", partition, doing, error)
+        else:
+            self.lost(partition, doing, error)
+
+    def lost(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
+        """What was to be stored is not, or nobody knows."""
         directory = partition.directory
         log.error("%s is offline: %s failed: %s", partition, doing, error)
         self._take_offline(partition)
-        if isinstance(error, CorruptLog):
-            return  # what lies in this log says nothing about the disk
+        if isinstance(error, CorruptLog) or error.errno in SHORTAGE:
+            return  # neither says anything about the disk
         if error.errno in WHOLE_DIRECTORY:
             self.directory_failed(directory, str(error))
             return
