@@ -387,6 +387,17 @@ async def test_several_nodes_live_in_one_process_and_one_loop() -> None:
             assert values_of((await client.fetch(0)).records) == [b"%d" % number]
 
 
+async def test_connections_leave_descriptors_for_files() -> None:
+    with World(descriptors_max=32) as world:
+        async with world.started() as served:
+            clients = [await served.client() for _ in range(32 - 8 - 4)]
+            raw = await served.raw()
+            assert await raw.is_closed()
+            raw.close()
+            await clients[0].create_topic()
+            assert (await clients[-1].produce()).error_code == 0
+
+
 async def test_a_stopped_node_can_be_started_again() -> None:
     with World() as world:
         node = world.node()

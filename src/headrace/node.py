@@ -38,7 +38,7 @@ from headrace.storage.files import Files
 from headrace.storage.log_dir import LogDir
 from headrace.storage.os_files import OsFiles
 from headrace.storage.properties import MetaProperties
-from headrace.system import SystemClock, SystemRandom, ThreadOffload
+from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
 
@@ -79,7 +79,8 @@ class Ports:
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
     offload: Offload = field(default_factory=ThreadOffload)
-    files: Files = field(default_factory=lambda: OsFiles(OPEN_FILES_MAX))
+    descriptors_max: int = field(default_factory=descriptors_max)
+    files: Files = field(default_factory=lambda: OsFiles(_open_files_max(descriptors_max())))
     network: Network = field(default_factory=LoopNetwork)
     is_allowed: Allowed = allowed
 
@@ -130,7 +131,7 @@ class Node:
         self._claim_directories(directories, image.cluster_id)
         _keep_reserves(directories, image.broker_config.disk_reserve_bytes)
         partitions = Partitions(directories, ports.random)
-        hub = Hub(loop, _limits(image.broker_config), image.broker_config.queued_max_request_bytes)
+        hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
         dispatcher = Dispatcher(broker, HANDLERS)
         listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
@@ -146,7 +147,7 @@ class Node:
         for topic in image.topics.values():
             partitions.host(topic, range(len(topic.partitions)))
         partitions.set_strays_aside()
-        controller.listen(_follow(broker, hub))
+        controller.listen(_follow(broker, hub, self._limits))
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
@@ -185,6 +186,18 @@ class Node:
                 connection.close()
 
         return on_frame
+
+    def _limits(self, config: BrokerConfig) -> Limits:
+        descriptors = self._ports.descriptors_max
+        # An eighth is for syncs, the metadata store and the monitoring port. A flood of connections must never be the
+        # reason why a data file cannot be opened.
+        left = max(1, descriptors - _open_files_max(descriptors) - descriptors // 8)
+        return Limits(
+            frame_bytes_max=config.socket_request_max_bytes,
+            idle_ms_max=config.connections_max_idle_ms,
+            connections_max=min(config.max_connections, left),
+            connections_per_ip_max=config.max_connections_per_ip,
+        )
 
     # Directories.
 
@@ -289,24 +302,19 @@ def _sqlite_file(metadata: str) -> Path:
     return Path(metadata.removeprefix(SQLITE))
 
 
-def _follow(broker: Broker, hub: Hub) -> Callable[[Diff], None]:
+def _follow(broker: Broker, hub: Hub, limits_of: Callable[[BrokerConfig], Limits]) -> Callable[[Diff], None]:
     """What a change of metadata changes in this node."""
 
     def on_change(diff: Diff) -> None:
         broker.apply(diff)
         if diff.broker_configured:
-            hub.limits = _limits(broker.config)
+            hub.limits = limits_of(broker.config)
 
     return on_change
 
 
-def _limits(config: BrokerConfig) -> Limits:
-    return Limits(
-        frame_bytes_max=config.socket_request_max_bytes,
-        idle_ms_max=config.connections_max_idle_ms,
-        connections_max=config.max_connections,
-        connections_per_ip_max=config.max_connections_per_ip,
-    )
+def _open_files_max(descriptors: int) -> int:
+    return min(OPEN_FILES_MAX, descriptors // 4)
 
 
 def _sentence(config: NodeConfig, error: Exception) -> str:

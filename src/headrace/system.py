@@ -1,6 +1,7 @@
 """The real clock, chance and threads, handed to nodes that run for real."""
 
 import asyncio
+import resource
 import secrets
 import time
 from collections.abc import Callable
@@ -8,6 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
+
+
+def descriptors_max() -> int:
+    """How many files and connections this process may have open at one time."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return soft if soft != resource.RLIM_INFINITY else 1 << 20
 
 
 class SystemClock:

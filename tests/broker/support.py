@@ -315,6 +315,7 @@ class World:
     """In memory, with the world's time, unless others are given."""
     data: str = "/data"
     node_id: int = 1
+    descriptors_max: int = 1_000
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="headrace-test-")))
 
@@ -336,7 +337,13 @@ class World:
             settings={"disk.reserve.bytes": "0", **self.settings},
         )
         assert self.files is not None
-        ports = Ports(clock=self.clock, offload=self.offload, files=self.files, is_allowed=self.is_allowed)
+        ports = Ports(
+            clock=self.clock,
+            offload=self.offload,
+            files=self.files,
+            is_allowed=self.is_allowed,
+            descriptors_max=self.descriptors_max,
+        )
         return Node(replace(config, **changed), ports)
 
     @asynccontextmanager
