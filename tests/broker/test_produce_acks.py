@@ -6,7 +6,10 @@ import pytest
 
 from headrace.broker.appends import FLUSHES_MAX
 from headrace.errors import ErrorCode
+from headrace.net.hub import Hub
+from headrace.net.limits import Limits
 from headrace.net.peer import PeerLost
+from headrace.testing import Cluster
 from headrace.wire.frames import decode_response, encode_request
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.produce import ProduceRequest, ProduceResponse, TopicProduceData
@@ -178,6 +181,21 @@ async def test_a_topic_deleted_while_its_syncs_are_not_even_prepared_is_gone() -
         assert (await other.produce()).base_offset == 0
 
 
+@on_both_loops
+async def test_syncs_in_a_thread_on_a_real_disk_answer_everybody() -> None:
+    async with Cluster({"log.flush.interval.messages": "1"}) as cluster:
+        hub = Hub(asyncio.get_running_loop(), Limits())
+        clients = [await Client.connect(cluster.bootstrap, hub) for _ in range(4)]
+        await clients[0].create_topic(partitions=4)
+        asked = [clients[n % 4].send(records_of([b"%d" % n]), n % 4) for n in range(100)]
+        offsets = [only_partition(await future).base_offset for future in asked]
+        assert offsets == [n // 4 for n in range(100)]
+        for partition in range(4):
+            assert await clients[0].read_all(0, partition) == [b"%d" % n for n in range(partition, 100, 4)]
+        for client in clients:
+            client.peer.close()
+
+
 async def test_flush_messages_3_syncs_before_the_answer_of_every_third_record() -> None:
     async with serving(topic={"flush.messages": "3"}) as (served, client):
         served.world.offload.hold(FILES)
@@ -250,17 +268,19 @@ async def test_only_the_partition_that_is_late_times_out() -> None:
         assert codes == {TOPIC: ErrorCode.REQUEST_TIMED_OUT, "quick": 0, "nobody": 3}
 
 
-async def test_two_partitions_that_wait_are_told_apart_when_one_is_late() -> None:
-    """The request waits at the first partition; the second is synced meanwhile."""
+@pytest.mark.parametrize("late", [0, 1])
+async def test_two_partitions_that_wait_are_told_apart_when_one_is_late(late: int) -> None:
+    """The request waits at one of them; the other is synced meanwhile."""
     async with serving(topic=SYNCED, partitions=2) as (served, client):
         served.world.offload.hold(FILES)
-        request = produce_request({0: records_of(), 1: records_of()}, timeout_ms=150)
+        request = produce_request({0: records_of(), 1: records_of()}, timeout_ms=700)
         asked = client.peer.send(request, ProduceResponse, 12)
         await until(lambda: served.world.offload.held(FILES) == 2)
-        served.world.offload.swap(FILES)
+        if late == 0:
+            served.world.offload.swap(FILES)
         served.world.offload.step(FILES)
         answers = (await asked).responses[0].partition_responses
-        assert [(a.index, a.error_code) for a in answers] == [(0, ErrorCode.REQUEST_TIMED_OUT), (1, 0)]
+        assert {a.index: a.error_code for a in answers} == {late: ErrorCode.REQUEST_TIMED_OUT, 1 - late: 0}
 
 
 async def test_deleting_a_topic_answers_those_who_wait_for_its_sync() -> None:

@@ -148,12 +148,14 @@ class _Produce:
         return answer
 
     def settle(self) -> None:
-        self._look()
-        if not self._unsettled:
+        unsettled = self._unsettled
+        while unsettled and self._is_settled(*unsettled[-1]):
+            unsettled.pop()
+        if not unsettled:
             self.finish()
             return
-        # One place to wait is enough: whoever is woken looks at all of them.
-        partition = self._waits_at = self._unsettled[0][0]
+        # One place to wait is enough: whoever is woken there goes on with the others.
+        partition = self._waits_at = unsettled[-1][0]
         if partition.waiting_acks is None:
             partition.waiting_acks = {}
         partition.waiting_acks[self.settle] = None
@@ -162,26 +164,20 @@ class _Produce:
             self._timer = self._broker.loop.call_later(timeout_s, self._timed_out)
             self._request.forget_body()  # what it brought is in the log
 
-    def _look(self) -> None:
-        for_all = self._acks == ACKS_ALL
-        waiting = []
-        for unsettled in self._unsettled:
-            partition, end_offset, answer = unsettled
-            if (partition.high_watermark if for_all else partition.log_end_offset) >= end_offset:
-                continue
-            if partition.error:
-                self._not_stored(answer, partition.error)
-            else:
-                waiting.append(unsettled)
-        self._unsettled = waiting
+    def _is_settled(self, partition: Hosted, end_offset: int, answer: PartitionProduceResponse) -> bool:
+        if (partition.high_watermark if self._acks == ACKS_ALL else partition.log_end_offset) < end_offset:
+            if not partition.error:
+                return False
+            self._not_stored(answer, partition.error)
+        return True
 
     def _timed_out(self) -> None:
         """Whether the batches that are still not covered will be is unknown; idempotent producers may send again."""
         if self._waits_at is not None and self._waits_at.waiting_acks is not None:
             self._waits_at.waiting_acks.pop(self.settle, None)
-        self._look()
-        for _, _, answer in self._unsettled:
-            self._not_stored(answer, ErrorCode.REQUEST_TIMED_OUT)
+        for unsettled in self._unsettled:
+            if not self._is_settled(*unsettled):
+                self._not_stored(unsettled[-1], ErrorCode.REQUEST_TIMED_OUT)
         self.finish()
 
     def _not_stored(self, answer: PartitionProduceResponse, error: ErrorCode) -> None:
