@@ -12,7 +12,7 @@ from pathlib import Path
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-READY_S_MAX = 90.0
+READY_S_MAX = 300.0
 STOP_S_MAX = 60.0
 
 
