@@ -428,6 +428,14 @@ class Raw:
         size = int.from_bytes(await self._reader.readexactly(4))
         return await self._reader.readexactly(size)
 
+    async def frame_or_end(self) -> bytes | None:
+        """The next answer, or None if the other side closes instead."""
+        async with asyncio.timeout(30):
+            try:
+                return await self.frame()
+            except (asyncio.IncompleteReadError, ConnectionResetError):
+                return None
+
     async def is_closed(self) -> bool:
         """Waits for the other side to close; False if it sends something first."""
         async with asyncio.timeout(30):
