@@ -115,6 +115,56 @@ async def test_what_follows_a_batch_that_failed_is_sent_again_after_it_and_in_or
         assert numbers == [0, 1, 2, 3, 1, 2, 3]
 
 
+def refuse_later(broker: FakeBroker, code: int, when: asyncio.Event) -> Answering:
+    async def refused(request: Message) -> Message:
+        await when.wait()
+        return broker.produce(request, code)
+
+    return refused
+
+
+async def test_the_first_batch_goes_alone_since_a_new_partition_would_take_the_second_without_it() -> None:
+    async with FakeBroker(one_topic()) as broker, Producer(broker.bootstrap, linger_ms=0) as producer:
+        refusing = asyncio.Event()
+        broker.then(ProduceRequest, [refuse_later(broker, 56, refusing)])
+        sending = asyncio.ensure_future(sent(producer, b"a", b"b", b"c"))
+        await until(lambda: broker.asked_for(ProduceRequest))
+        await asyncio.sleep(0.1)
+        assert broker.asked_for(ProduceRequest) == 1
+        refusing.set()
+        assert await sending == [0, 1, 2]
+        assert broker.stored[T0] == [b"a", b"b", b"c"]
+
+
+async def test_what_follows_into_a_topic_created_anew_waits_for_what_the_old_one_refuses() -> None:
+    """The new topic knows no producer, and would take any number: what was refused would be out of order for ever."""
+    cluster = one_topic()
+    async with FakeBroker(cluster) as broker, Producer(broker.bootstrap, linger_ms=0) as producer:
+        await sent(producer, b"first")
+        renewed, refusing = asyncio.Event(), asyncio.Event()
+
+        async def told_late(request: Message) -> Message:
+            await renewed.wait()
+            assert isinstance(request, MetadataRequest)
+            return cluster.metadata(request)
+
+        broker.then(MetadataRequest, [told_late])
+        broker.then(ProduceRequest, [refuse_later(broker, 100, refusing)])
+        refreshing = asyncio.ensure_future(producer._cluster.refresh())
+        await until(lambda: broker.asked_for(MetadataRequest) == 2)
+        early = producer.send("t", b"a", partition=0)
+        await until(lambda: broker.asked_for(ProduceRequest) == 2)
+        cluster.topics["t"].topic_id = bytes([9]) * 16
+        renewed.set()
+        await refreshing
+        late = [producer.send("t", value, partition=0) for value in (b"b", b"c")]
+        await asyncio.sleep(0.1)
+        assert broker.asked_for(ProduceRequest) == 2
+        refusing.set()
+        await asyncio.gather(early, *late)
+        assert broker.stored[T0] == [b"first", b"a", b"b", b"c"]
+
+
 async def test_no_more_than_five_batches_of_a_partition_are_in_flight() -> None:
     async with (
         FakeBroker(one_topic()) as broker,

@@ -112,6 +112,10 @@ class PartitionQueue:
         self.identity: Identity | None = None
         self.broken_identity: Identity | None = None  # not to be used here again
         self.gap = ""  # why a number is missing: the identity has to be changed before anything else is sent
+        self._topic_id: bytes | None = None  # of what is in flight, and of what comes next
+        # Whether the partition has a batch of this identity, as far as is known. A partition that has none takes any
+        # number: the second batch too, after it has refused the first one, which then is out of order for ever.
+        self._is_begun = False
         self._next_sequence = 0
         self._batch_bytes = batch_bytes
         self._codec = codec
@@ -144,6 +148,15 @@ class PartitionQueue:
             return 0
         return first.born_ms + linger_ms
 
+    def has_room(self, topic_id: bytes, in_flight_max: int) -> bool:
+        """Whether one more batch may go into flight. A topic that was deleted and created again begins anew."""
+        if topic_id != self._topic_id:
+            if self.in_flight:
+                return False
+            self._topic_id = topic_id
+            self._is_begun = False
+        return len(self.in_flight) < (in_flight_max if self._is_begun else 1)
+
     def begin(self) -> Buffer:
         """Takes the oldest waiting batch into flight; its bytes."""
         batch = self.waiting.popleft()
@@ -157,8 +170,14 @@ class PartitionQueue:
         """Whether everything before it is settled."""
         return not self.failed and bool(self.in_flight) and self.in_flight[0] is batch
 
+    def was_stored(self) -> None:
+        """One of its batches."""
+        self._is_begun = True
+
     def put_back(self) -> None:
         """Once nothing is in flight: what failed goes to the head, in its old order."""
+        if self.failed:
+            self._is_begun = False  # for all that is known, after whatever went wrong
         self.waiting.extendleft(reversed(self.failed))
         self.failed.clear()
 
@@ -167,6 +186,7 @@ class PartitionQueue:
         under a new one they could be stored twice."""
         self.broken_identity, self.identity = self.identity, None
         self._next_sequence = 0
+        self._is_begun = False
         self.gap = ""
         lost = [batch for batch in self.waiting if batch.uncertain]
         self.waiting = deque(batch for batch in self.waiting if not batch.uncertain)

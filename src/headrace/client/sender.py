@@ -29,7 +29,13 @@ REQUEST_BYTES_MAX = 8 << 20
 TOPIC_IDS_SINCE = 13
 """Version of Produce."""
 
-UNCERTAIN = frozenset({ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+UNCERTAIN = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.KAFKA_STORAGE_ERROR,  # as when it was written, and syncing it failed
+    }
+)
 """Answers after which the batch may be stored."""
 
 IDENTITY_REFUSED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.UNKNOWN_PRODUCER_ID})
@@ -163,7 +169,7 @@ class Sender:
 
     def _destination(self, queue: PartitionQueue) -> int | None:
         """Where the queue's next batch may go now; None if something is missing, which then is under way."""
-        if len(queue.in_flight) >= (IN_FLIGHT_MAX if self._delivery.idempotent else 1):
+        if not queue.has_room(self._topic_id(queue.partition.topic), IN_FLIGHT_MAX if self._delivery.idempotent else 1):
             return None
         leader = self._cluster.leader(queue.partition)
         if leader is None:
@@ -225,10 +231,10 @@ class Sender:
         self._ask(node_id, peer, request, version, batches)
 
     def _ask(self, node_id: int, peer: Peer, request: ProduceRequest, version: int, batches: Batches) -> None:
+        answer = peer.send(request, ProduceResponse, version)
         timer = self._loop.call_later(self._delivery.request_ms_max / 1000, peer.close, "Produce was not answered")
         sent = _Sent(node_id, batches, timer)
         self._requests[node_id] = self._requests.get(node_id, 0) + 1
-        answer = peer.send(request, ProduceResponse, version)
         answer.add_done_callback(lambda future: self._answered(sent, future))
 
     def _tell(self, peer: Peer, request: ProduceRequest, version: int, batches: Batches) -> None:
@@ -274,6 +280,7 @@ class Sender:
         was_oldest = queue.is_oldest(batch)
         queue.in_flight.remove(batch)
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            queue.was_stored()
             self._succeed(queue, batch, answer.base_offset, answer.log_append_time_ms)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (queue.gap or not was_oldest):
             self._retry(queue, batch, str(error), refresh=False)  # it only came before its turn
