@@ -120,7 +120,8 @@ class Node:
 
     async def _start(self) -> None:
         ports, loop = self._ports, asyncio.get_running_loop()
-        precompile(*(m for key in HOT_APIS for m in (APIS[key].request, APIS[key].response)))
+        precompile(*(APIS[key].request for key in HOT_APIS), encoders=False)
+        precompile(*(APIS[key].response for key in HOT_APIS), decoders=False)
         image = ClusterImage(self.config.node_id, self.config.settings)
         directories = self._open_directories()
         store = await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload)
