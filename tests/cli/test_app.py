@@ -2,14 +2,16 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from headrace import __version__
 from headrace.cli.commands import COMMANDS
-from tests.cli.programs import headrace, headrace_process
+from tests.cli.programs import PROGRAM, headrace, headrace_process
 
 LEAVES = [path.split() for path in COMMANDS]
+NODE = ["serve", "--listen", "127.0.0.1:0", "--data", "d", "--metadata", "sqlite:m"]
 
 
 def test_the_help_names_every_command_and_shows_examples() -> None:
@@ -48,6 +50,8 @@ def test_the_version_is_printed() -> None:
         (["consume", "t", "--from", "yesterday"], "--from takes beginning, end"),
         (["consume", "t", "--format", "xml"], "--format"),
         (["produce", "t", "--rate", "5"], "--rate is for made-up records"),
+        (["produce", "t", "--count", "5", "--rate", "nan"], "--count and --rate are positive"),
+        (["produce", "t", "--count", "5", "--rate", "inf"], "--count and --rate are positive"),
         (["produce", "t", "--acks", "2"], "--acks"),
         (["produce", "t", "--size", "big", "--count", "1"], "--size takes a number of bytes"),
         (["produce", "t", "f", "--count", "1"], "give a file, or --count"),
@@ -55,6 +59,12 @@ def test_the_version_is_printed() -> None:
         (["topic", "alter", "t"], "nothing to alter"),
         (["topic", "list", "--bootstrap", "nowhere"], "HOST:PORT"),
         (["serve", "--node-id", "1"], "requires an argument"),
+        ([*NODE, "--node-id=-1"], "--node-id is a number from 0"),
+        ([*NODE, "--node-id", "9" * 12], "--node-id is a number from 0"),
+        (["up", "--port", "9" * 5_000], "--port"),
+        (["up", "--data", ""], "--data takes a directory"),
+        (["up", "--data", "one,two"], "may have no comma in its path"),
+        (["consume", "t", "--key-separator", "\udcff"], "is not UTF-8"),
     ],
 )
 def test_what_is_asked_wrongly_is_a_sentence_and_exit_code_2(arguments: list[str], sentence: str) -> None:
@@ -99,3 +109,13 @@ def test_the_installed_command_ends_with_the_same_codes(arguments: list[str], co
 def test_python_m_headrace_is_the_same_command() -> None:
     done = subprocess.run([sys.executable, "-m", "headrace", "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == __version__
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_lead_nowhere(closed: str, tmp_path: Path, bootstrap: str) -> None:
+    command = f"{PROGRAM} produce closed-streams --bootstrap {bootstrap} {closed}"
+    errors = tmp_path / "errors"
+    with errors.open("wb") as log:
+        done = subprocess.run(["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    assert done.returncode == 0
+    assert "Traceback" not in errors.read_text()

@@ -30,6 +30,7 @@ NOW_MS = 1_767_225_600_000
         ("-250ms", AtTime(NOW_MS - 250)),
         ("-2h", AtTime(NOW_MS - 7_200_000)),
         ("-99999d", AtTime(0)),
+        ("1969-12-31T23:59:59.999Z", AtTime(0)),
         ("2026-01-01T00:00:00Z", AtTime(NOW_MS)),
         ("2026-01-01T01:00+01:00", AtTime(NOW_MS)),
         ("2026-01-01 00:00:00.125Z", AtTime(NOW_MS + 125)),
@@ -68,13 +69,17 @@ def test_an_address_is_host_and_port(text: str, address: tuple[str, int]) -> Non
     assert parse_address(text, "--listen") == address
 
 
-@pytest.mark.parametrize("text", ["", "9092", ":9092", "host:", "host:x", "host:65536", "::1:80", "host:-1"])
+@pytest.mark.parametrize(
+    "text", ["", "9092", ":9092", "host:", "host:x", "host:65536", "host:" + "1" * 5_000, "::1:80", "host:-1"]
+)
 def test_what_is_no_address_is_refused_by_the_option_s_name(text: str) -> None:
     with pytest.raises(UsageError, match="--listen takes HOST:PORT"):
         parse_address(text, "--listen")
 
 
-@pytest.mark.parametrize(("text", "size"), [("0", 0), ("100", 100), ("64k", 65_536), ("1MB", 1 << 20), ("2g", 2 << 30)])
+@pytest.mark.parametrize(
+    ("text", "size"), [("0", 0), ("100", 100), ("64k", 65_536), ("1MB", 1 << 20), ("100M", 100 << 20)]
+)
 def test_a_size_may_carry_a_unit(text: str, size: int) -> None:
     assert parse_size(text, "--size") == size
 
@@ -82,6 +87,12 @@ def test_a_size_may_carry_a_unit(text: str, size: int) -> None:
 @pytest.mark.parametrize("text", ["", "-1", "1.5", "k", "1x", "1 k"])
 def test_what_is_no_size_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--size takes a number of bytes"):
+        parse_size(text, "--size")
+
+
+@pytest.mark.parametrize("text", ["101M", "2g", "104857601"])
+def test_a_size_that_no_request_could_carry_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--size is at most 104857600 bytes"):
         parse_size(text, "--size")
 
 

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    from headrace.cli import ending, quick
+    from headrace.cli import ending, output, quick
 
+    output.open_closed_streams()
     given = sys.argv[1:] if arguments is None else list(arguments)
 
     def command() -> object:

@@ -57,7 +57,11 @@ def consume(
         raise UsageError(f"--count is not negative, as {count} is")
     where = parse_start(start, int(time.time() * 1000))
     line = writer(Format.JSON if json else form, parse_separator(key_separator))
-    asyncio.run(_consume(bootstrap, topic, partition, where, Reading(line, count, follow)))
+    try:
+        asyncio.run(_consume(bootstrap, topic, partition, where, Reading(line, count, follow)))
+    except KeyboardInterrupt:
+        if not follow:
+            raise  # A follower is meant to end so.
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from headrace.cli import output
 from headrace.cli.outcome import Failure, OutputClosed, UsageError
 from headrace.errors import KafkaError
 
-DONE, FAILED, ASKED_WRONGLY, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, ASKED_WRONGLY = 0, 1, 2
 
 
 def run(command: Callable[[], object]) -> int:
@@ -15,13 +15,17 @@ def run(command: Callable[[], object]) -> int:
         output.flush()
         return code if isinstance(code, int) else DONE
     except KeyboardInterrupt:
-        return INTERRUPTED
+        output.say("headrace: interrupted")
+        return FAILED
     except OutputClosed:
         output.close()
         return DONE
     except UsageError as error:
         output.say(f"headrace: {error}")
         output.say("--help, after any command too, shows what is possible.")
+        return ASKED_WRONGLY
+    except UnicodeEncodeError as error:  # What records and files hold stays bytes: only an argument becomes bytes here.
+        output.say(f"headrace: {error.object!r} is not UTF-8")
         return ASKED_WRONGLY
     except (Failure, KafkaError) as error:
         output.say(f"headrace: {error}")

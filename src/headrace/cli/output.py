@@ -8,6 +8,17 @@ from collections.abc import Iterable, Sequence
 from headrace.cli.outcome import OutputClosed
 
 
+def open_closed_streams() -> None:
+    """Whoever started us may have closed 0, 1 or 2: they lead nowhere then, and no file or socket gets their number."""
+    for fd, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != fd:
+                os.dup2(nowhere, fd)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(fd, mode))
+
+
 def write(data: bytes) -> None:
     try:
         sys.stdout.buffer.write(data)

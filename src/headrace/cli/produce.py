@@ -1,6 +1,7 @@
 """`headrace produce`: lines, or made-up data, into a topic."""
 
 import asyncio
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -56,7 +57,7 @@ def produce(
         raise UsageError("--rate is for made-up records: it needs --count")
     if count is not None and file is not None:
         raise UsageError("give a file, or --count to make records up, not both")
-    if (count or 0) < 0 or (rate is not None and rate <= 0):
+    if (count or 0) < 0 or (rate is not None and not 0 < rate < math.inf):
         raise UsageError("--count and --rate are positive")
     parse = reader(form, parse_separator(key_separator or "\t"))
     size_bytes = parse_size(size, "--size")

@@ -9,6 +9,8 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.cli.values import is_number
+
 MODULES = {"serve": "headrace.cli.serve", "up": "headrace.cli.up"}
 OPTIONS = {"settings": "--set"}
 """Where the option is called otherwise than the argument."""
@@ -39,7 +41,7 @@ def read(signature: inspect.Signature, tokens: Sequence[str]) -> dict[str, Any] 
             values[parameter.name] = True
             continue
         text = next(rest, "-")
-        if text.startswith("-") or (parameter.annotation is int and not (text.isascii() and text.isdigit())):
+        if text.startswith("-") or (parameter.annotation is int and not is_number(text)):
             return None
         if repeats:
             values[parameter.name] = (*values.get(parameter.name, ()), text)

@@ -96,7 +96,7 @@ def _from_json(line: bytes) -> Written:
         fields = json.loads(line)
         headers = [(str(header["key"]), _as_bytes(header, "value")) for header in fields.get("headers", ())]
         return Written(_as_bytes(fields, "key"), _as_bytes(fields, "value"), headers)
-    except (ValueError, TypeError, KeyError, AttributeError, binascii.Error):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, binascii.Error):
         raise Failure(f"this is not a record as consume --format json writes it: {_shown(line)}") from None
 
 

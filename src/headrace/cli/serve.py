@@ -26,6 +26,8 @@ from headrace.settings import InvalidSetting
 
 log = logging.getLogger(__name__)
 
+NODE_ID_MAX = 2**31 - 1
+
 
 def serve(
     *,
@@ -38,6 +40,8 @@ def serve(
     json: bool = False,
     stop_on_eof: bool = False,
 ) -> int:
+    if not 0 <= node_id <= NODE_ID_MAX:
+        raise UsageError(f"--node-id is a number from 0 to {NODE_ID_MAX}, not {node_id}")
     parse_address(listen, "--listen")
     parse_address(metrics, "--metrics")
     config = NodeConfig(

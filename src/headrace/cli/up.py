@@ -64,8 +64,12 @@ def up(
         raise UsageError("--data keeps, --ephemeral does not: give one of them")
     if not 0 <= port <= 65_535:
         raise UsageError(f"--port takes a number up to 65535, not {port}")
+    if data == "":
+        raise UsageError("--data takes a directory")
     parse_settings(settings)
     with _interrupted_by_sigterm(), _directory(data, ephemeral) as directory:
+        if "," in str(directory):
+            raise UsageError(f"the data directory may have no comma in its path, as {directory} has")
         (directory / "metadata").mkdir(parents=True, exist_ok=True)
         return _run(directory, port, settings, json)
 

@@ -11,6 +11,9 @@ _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d{1,12})(k|m|g)?b?", re.IGNORECASE)
 _SIZE_BYTES = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+SIZE_BYTES_MAX = 100 << 20
+"""The largest request that a broker takes unless it is told otherwise."""
+_DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +45,22 @@ def parse_start(text: str, now_ms: int) -> Start:
         return Beginning()
     if text == "end":
         return End()
-    if text.isascii() and text.isdigit() and len(text) < 19:
+    if is_number(text):
         return AtOffset(int(text))
     if ago := _AGO.fullmatch(text):
         return AtTime(max(0, now_ms - int(ago[1]) * _UNIT_MS[ago[2]]))
     try:
-        # A time without a zone is the user's own.
-        return AtTime(int(datetime.fromisoformat(text).timestamp() * 1000))
+        # A time without a zone is the user's own. Below zero, the protocol has other meanings than times.
+        return AtTime(max(0, int(datetime.fromisoformat(text).timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
         raise UsageError(
             f"--from takes beginning, end, an offset, a time such as 2026-01-31T12:00 or -5m, not {text!r}"
         ) from None
+
+
+def is_number(text: str) -> bool:
+    """Plain digits, few enough for the widest number of the protocol."""
+    return text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
 
 
 def parse_settings(pairs: Iterable[str]) -> dict[str, str]:
@@ -73,7 +81,7 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
         host = host[1:-1]
     elif ":" in host:
         colon = ""
-    if not colon or not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+    if not colon or not host or not is_number(port) or int(port) > 65_535:
         raise UsageError(f"{option} takes HOST:PORT, not {text!r}")
     return host, int(port)
 
@@ -81,7 +89,10 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
 def parse_size(text: str, option: str) -> int:
     """Bytes, or with a unit: 100, 64k, 1MB."""
     if match := _SIZE.fullmatch(text):
-        return int(match[1]) * _SIZE_BYTES[match[2] and match[2].lower()]
+        size = int(match[1]) * _SIZE_BYTES[match[2] and match[2].lower()]
+        if size > SIZE_BYTES_MAX:
+            raise UsageError(f"{option} is at most {SIZE_BYTES_MAX} bytes, not {text}")
+        return size
     raise UsageError(f"{option} takes a number of bytes such as 100, 64k or 1MB, not {text!r}")
 
 
