@@ -250,6 +250,28 @@ def test_producers_outlive_their_records_through_a_power_loss(files: MemoryFiles
     assert producer is not None and producer.next_sequence == 9
 
 
+def test_a_snapshot_of_batches_that_were_cut_off_is_never_taken_for_that_of_later_ones(files: MemoryFiles) -> None:
+    """Not even when the power fails right after the log has grown beyond it again."""
+    log = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG)
+    for sequence in range(8):
+        idempotent(log, 1, sequence, 1)
+    damage(files, log, 2, 70, b"\xff\xff")
+    log.close()
+    files.restart()
+    cut = open_log(Shared(files), DIRECTORY, TOPIC_ID, LogConfig())
+    assert cut.log_end_offset == 2
+    for sequence in range(5):
+        idempotent(cut, 2, sequence, 1)
+    job = cut.flush_job()
+    job.run()
+    files.lose_power()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, LogConfig())
+    assert again.log_end_offset == 7
+    cut_off, later = again.producers.get(1), again.producers.get(2)
+    assert cut_off is not None and cut_off.next_sequence == 2
+    assert later is not None and later.next_sequence == 5
+
+
 def test_snapshots_are_kept_for_live_segments_and_removed_with_them(files: MemoryFiles, log: Log) -> None:
     def snapshot_offsets() -> list[int]:
         return [int(name[:20]) for name in files.names(DIRECTORY) if name.endswith(".snapshot")]

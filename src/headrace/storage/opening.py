@@ -7,7 +7,7 @@ from headrace.storage.epoch_file import read_epochs
 from headrace.storage.log import Contents, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
-from headrace.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX
+from headrace.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from headrace.storage.segments import Segments
 from headrace.storage.shared import DELETED_SUFFIX, Shared
 
@@ -54,7 +54,7 @@ def open_log(
     epochs.truncate_from_end(end_offset)
     if len(segments):
         epochs.truncate_from_start(segments[0].base_offset)
-    snapshots = producer_state.snapshot_offsets(names)
+    snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
     contents = Contents(
         segments,
         epochs,
@@ -87,6 +87,16 @@ def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
             shared.files.remove(f"{directory}/{name}")
         else:
             kept.append(name)
+    return kept
+
+
+def _drop_snapshots_above(shared: Shared, directory: str, offsets: list[int], end_offset: int) -> list[int]:
+    """They tell of batches that were lost. For good, before others come in their place."""
+    kept = [offset for offset in offsets if offset <= end_offset]
+    for offset in offsets[len(kept) :]:
+        shared.files.remove(f"{directory}/{file_name(offset, producer_state.SNAPSHOT_SUFFIX)}")
+    if len(kept) < len(offsets):
+        shared.files.sync_directory(directory)
     return kept
 
 
