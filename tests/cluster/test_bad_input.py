@@ -94,12 +94,15 @@ def test_lengths_of_two_gigabytes_and_below_zero_are_closed(broker: BrokerProces
 
 
 @pytest.mark.skipif(chosen() == "kafka", reason="Apache Kafka takes the memory at once and runs out of it")
-def test_long_frames_that_never_come_cost_no_memory(broker: BrokerProcess, served: WellBehaved) -> None:
+@pytest.mark.parametrize("sent_bytes", [1_000, 100_000])
+def test_long_frames_that_never_come_cost_no_memory(
+    broker: BrokerProcess, served: WellBehaved, sent_bytes: int
+) -> None:
     """Each announces 90 MB, which is allowed, and sends little of it."""
     with ExitStack() as held:
         for _ in range(100):
             connection = held.enter_context(hostile.connect(broker.port))
-            connection.sendall((90 << 20).to_bytes(4, "big") + b"\0\0\0\7" + bytes(1_000))
+            connection.sendall((90 << 20).to_bytes(4, "big") + b"\0\0\0\7" + bytes(sent_bytes))
         served.is_served()
 
 

@@ -42,6 +42,36 @@ def test_who_leaves_the_line_does_not_hold_up_those_behind() -> None:
     assert third.owns == 10 and budget.taken == 60 and not budget.scarce
 
 
+def test_small_frames_do_not_wait_behind_large_ones_that_are_slow_to_come() -> None:
+    line = Line()
+    budget = RequestBudget(64_000, line.call_soon)
+    large, other, small = Asker(), Asker(), Asker()
+    assert budget.take(40_000, large)
+    assert not budget.take(40_000, other)
+    assert budget.take(1_000, small) and budget.scarce
+    taken = sum(budget.take(1_000, Asker()) for _ in range(23))
+    assert taken == 23 and budget.taken == 64_000
+    assert not budget.take(1_000, small)  # not without bound either
+    budget.release(24_000)
+    budget.release(40_000)
+    line.run()
+    assert other.owns == 40_000 and small.owns == 1_000 and not budget.scarce
+
+
+def test_a_frame_that_has_to_be_the_only_one_is_not_overtaken_for_ever() -> None:
+    line = Line()
+    budget = RequestBudget(64_000, line.call_soon)
+    first, huge, small = Asker(), Asker(), Asker()
+    assert budget.take(1_000, first)
+    assert not budget.take(100_000, huge) and not budget.take(1_000, small)
+    budget.release(1_000)
+    line.run()
+    assert huge.owns == 100_000 and small.owns == 0
+    budget.release(100_000)
+    line.run()
+    assert small.owns == 1_000
+
+
 def test_held_bytes_count_but_never_lock_everybody_out() -> None:
     line = Line()
     budget = RequestBudget(100, line.call_soon)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 
@@ -18,6 +19,13 @@ class Limits:
     connections_per_ip_max: int = 2**31 - 1  # max.connections.per.ip
 
 
+SMALL_BYTES_MAX = 64 << 10
+"""A frame that needs no memory of its own to be read: see framing.BIG_BYTES."""
+
+RESERVE = 8
+"""One part in so many of the memory for requests is for small frames."""
+
+
 class Waiter(Protocol):
     """Whoever asked the budget for more than it had."""
 
@@ -30,28 +38,35 @@ class RequestBudget:
     Frames take their size before they are copied or allocated and give it back when they are answered.
     Who does not get it waits, first come, first served. Bytes that were read but cannot be handed over
     yet are held: they count, but nobody is refused them, since they are in memory already.
+    Small frames do not wait behind large ones, and a part of the memory is theirs: clients that announce
+    large frames, and are slow to send them, must not keep everybody else from asking for metadata.
     """
 
     def __init__(self, bytes_max: int, call_soon: Callable[..., object]) -> None:
         """Zero or less means no bound, as in Kafka."""
         self.unbounded = bytes_max <= 0  # then nothing is counted as taken
         self._bytes_max = bytes_max
+        self._large_bytes_max = bytes_max - bytes_max // RESERVE
+        self._small_bytes = min(SMALL_BYTES_MAX, bytes_max // (8 * RESERVE))
         self._call_soon = call_soon
-        self._waiting: dict[Waiter, int] = {}  # in order of arrival
+        # In order of arrival.
+        self._waiting: dict[Waiter, int] = {}
+        self._waiting_small: dict[Waiter, int] = {}
         self.taken = 0
         self.held = 0
 
     @property
     def scarce(self) -> bool:
         """Somebody waits: readers should take small sips, and half frames that stall have to go."""
-        return bool(self._waiting)
+        return bool(self._waiting or self._waiting_small)
 
     def take(self, size: int, waiter: Waiter) -> bool:
         """False: the waiter is called when its turn comes, and owns the bytes then."""
-        if not self._waiting and self._fits(size):
+        waiting = self._waiting_small if size <= self._small_bytes else self._waiting
+        if not waiting and self._fits(size):
             self.taken += size
             return True
-        self._waiting[waiter] = size
+        waiting[waiter] = size
         return False
 
     def release(self, size: int) -> None:
@@ -67,22 +82,33 @@ class RequestBudget:
 
     def leave(self, waiter: Waiter) -> None:
         """The waiter is gone."""
-        if self._waiting.pop(waiter, None) is not None:
+        large, small = self._waiting.pop(waiter, None), self._waiting_small.pop(waiter, None)
+        if large is not None or small is not None:
             self._serve()
 
     def _fits(self, size: int) -> bool:
         # One frame is always let in, or a frame larger than what held bytes leave would wait for ever.
-        return self.taken == 0 or self.taken + self.held + size <= self._bytes_max
+        if self.taken == 0:
+            return True
+        used = self.taken + self.held + size
+        if size > self._small_bytes:
+            return used <= self._large_bytes_max
+        return used <= self._bytes_max and not self._waits_for_all()
+
+    def _waits_for_all(self) -> bool:
+        """A frame so large that it has to be the only one: nothing may overtake it."""
+        return any(size + self.held > self._large_bytes_max for size in islice(self._waiting.values(), 1))
 
     def _serve(self) -> None:
-        while self._waiting:
-            waiter, size = next(iter(self._waiting.items()))
-            if not self._fits(size):
-                return
-            del self._waiting[waiter]
-            self.taken += size
-            # Not at once: whoever gave bytes back may be in the midst of a reply.
-            self._call_soon(waiter.granted, size)
+        for waiting in (self._waiting, self._waiting_small):
+            while waiting:
+                waiter, size = next(iter(waiting.items()))
+                if not self._fits(size):
+                    break
+                del waiting[waiter]
+                self.taken += size
+                # Not at once: whoever gave bytes back may be in the midst of a reply.
+                self._call_soon(waiter.granted, size)
 
 
 class LogGate:
