@@ -10,6 +10,12 @@ from collections.abc import Iterator
 from random import Random
 
 from headrace.wire.apis import APIS
+from headrace.wire.batch import NewRecord, build
+from headrace.wire.compression import Codec
+from headrace.wire.frames import encode_request
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.struct import Message
 from tests.wire.oracle import kio_bytes, kio_class, random_entity
 
@@ -88,6 +94,41 @@ def _forget(selector: selectors.BaseSelector, connection: object) -> None:
     assert isinstance(connection, socket.socket)
     selector.unregister(connection)
     connection.close()
+
+
+def ask(connection: socket.socket, frame: bytes) -> bytes:
+    connection.sendall(frame)
+    (size,) = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))
+    return connection.recv(size, socket.MSG_WAITALL)
+
+
+def produce(topic: str, value: bytes) -> bytes:
+    """One record for partition 0."""
+    records = build([NewRecord(time.time_ns() // 1_000_000, None, value)], codec=Codec.NONE)
+    partition = PartitionProduceData(index=0, records=records)
+    request = ProduceRequest(
+        acks=1, timeout_ms=30_000, topic_data=[TopicProduceData(name=topic, partition_data=[partition])]
+    )
+    return b"".join(encode_request(request, 9, 1, "hostile"))
+
+
+def metadata(topic: str) -> bytes:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+    return b"".join(encode_request(request, 9, 1, "hostile"))
+
+
+def fetch(topic: str, bytes_max: int) -> bytes:
+    """Everything of partition 0, outside of a session."""
+    partition = FetchPartition(partition=0, fetch_offset=0, partition_max_bytes=bytes_max)
+    request = FetchRequest(
+        max_wait_ms=0,
+        min_bytes=1,
+        max_bytes=bytes_max,
+        session_epoch=-1,
+        topics=[FetchTopic(topic=topic, partitions=[partition])],
+        forgotten_topics_data=[],
+    )
+    return b"".join(encode_request(request, 12, 1, "hostile"))
 
 
 def reset(connection: socket.socket) -> None:

@@ -137,6 +137,20 @@ def test_replies_that_nobody_reads_cost_no_memory(broker: BrokerProcess, served:
         served.is_served()
 
 
+def test_long_answers_that_nobody_reads_cost_no_memory(broker: BrokerProcess, served: WellBehaved) -> None:
+    """Each asks for all that a fetch may have at most, and reads nothing of it."""
+    with ExitStack() as held:
+        asking = held.enter_context(hostile.connect(broker.port))
+        hostile.ask(asking, hostile.metadata("long"))
+        for _ in range(40):
+            assert hostile.ask(asking, hostile.produce("long", bytes(900_000)))
+        for _ in range(40):
+            connection = held.enter_context(hostile.connect(broker.port))
+            connection.sendall(hostile.fetch("long", 50 << 20))
+            served.is_served(1)
+        served.is_served()
+
+
 def test_five_thousand_connections_at_once(broker: BrokerProcess, served: WellBehaved) -> None:
     count = min(CONNECTIONS, hostile.raise_open_files_limit() - 200)
     with ExitStack() as held:

@@ -157,6 +157,30 @@ async def test_a_client_that_does_not_read_is_not_served_without_end() -> None:
 
 
 @on_both_loops
+async def test_answers_get_short_while_too_much_lies_unsent_and_long_again_after() -> None:
+    limits = Limits(unsent_bytes_max=20 << 20, all_unsent_bytes_max=40 << 20)
+    lengths: list[int] = []
+
+    def long(connection: Connection, _frame: bytearray) -> None:
+        lengths.append(connection.answer_bytes_max)
+        connection.open_reply(alone=True).send([framed(bytes(lengths[-1]))])
+
+    async with serving(long, limits) as server:
+        vanishing, reading, neighbour = [await server.open() for _ in range(3)]
+        for stuck in (vanishing, reading):
+            stuck.send(b"x")
+            await until(lambda: server.hub.unsent_bytes > 20 << 20)
+            neighbour.send(b"y")
+            assert len(await neighbour.receive()) == 1 << 20
+            if stuck is vanishing:
+                vanishing.writer.transport.abort()
+            else:
+                assert len(await reading.receive()) == 40 << 20
+            await until(lambda: server.hub.unsent_bytes == 0)
+        assert lengths == [40 << 20, 1 << 20] * 2
+
+
+@on_both_loops
 async def test_requests_in_flight_are_bounded_by_number_and_bytes() -> None:
     for limits in (Limits(requests_in_flight_max=3), Limits(request_bytes_in_flight_max=25)):
         desk = Desk()

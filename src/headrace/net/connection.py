@@ -8,7 +8,7 @@ from typing import cast
 from headrace.model import Buffer
 from headrace.net.framing import SCRATCH_BYTES, FrameReader
 from headrace.net.hub import Hub
-from headrace.net.limits import Limits
+from headrace.net.limits import SHORT_ANSWER_BYTES, Limits
 from headrace.net.output import Output
 from headrace.wire.errors import ProtocolError
 
@@ -81,6 +81,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_resume_due",
         "_since_yield",
+        "_stuck_bytes",
         "_transport",
         "_write_due",
         "_writing_paused",
@@ -127,6 +128,7 @@ class Connection(asyncio.BufferedProtocol):
         self._draining = False
         self._resume_due = False
         self._since_yield = 0
+        self._stuck_bytes = 0  # unsent answers, as the hub knows them
         self.closed = False
         self.closing = False
         self.quiet_ticks = 0  # of the listener's sweeper, since the last byte
@@ -182,6 +184,13 @@ class Connection(asyncio.BufferedProtocol):
             self._transport.abort()
 
     @property
+    def answer_bytes_max(self) -> int:
+        """How long an answer may be that can as well be shorter, as that of a fetch can."""
+        left = self._limits.all_unsent_bytes_max - self._hub.unsent_bytes
+        # Less than what a connection may leave unsent is not counted there, so it is given to nobody.
+        return left if left > self._limits.unsent_bytes_max else SHORT_ANSWER_BYTES
+
+    @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
         return self._first is None
@@ -232,6 +241,8 @@ class Connection(asyncio.BufferedProtocol):
         self._write_due = False
         if self._output and not self.closing and self._transport is not None:
             self._output.give_to(self._transport)
+            if self._writing_paused:
+                self._count_stuck(self._transport.get_write_buffer_size())
         if self._draining and self._first is None:
             self.close()
         elif self._blocked:
@@ -260,6 +271,7 @@ class Connection(asyncio.BufferedProtocol):
         self._budget.release(self._paid_bytes + self._in_flight_bytes)
         self._budget.hold(-self._held_bytes)
         self._paid_bytes = self._in_flight_bytes = self._held_bytes = 0
+        self._count_stuck(0)
         if self._on_closed is not None:
             self._on_closed(self)
 
@@ -281,7 +293,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._writing_paused = False
+        self._count_stuck(0)
         self._unblock()
+
+    def _count_stuck(self, size: int) -> None:
+        self._hub.unsent_bytes += size - self._stuck_bytes
+        self._stuck_bytes = size
 
     def _pump(self) -> bool:
         """Hands over what is ready and allowed, and puts away the rest. True: there may be more for the next turn."""

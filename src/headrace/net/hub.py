@@ -21,6 +21,7 @@ class Hub:
         self.budget = RequestBudget(request_bytes_max, loop.call_soon)
         self.turn = Turn(loop.call_soon)
         self.buffers = FrameBuffers()
+        self.unsent_bytes = 0  # of connections whose clients do not take their answers
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
         # libuv reads a busy socket again and again before it looks at the next one.
         self.yield_bytes = READ_BYTES_MAX if type(loop).__module__.startswith("uvloop") else 2**63

@@ -14,6 +14,7 @@ class Limits:
     requests_in_flight_max: int = 256
     request_bytes_in_flight_max: int = 16 << 20
     unsent_bytes_max: int = 8 << 20  # answers that the client has not taken yet; more of them stop its next request
+    all_unsent_bytes_max: int = 128 << 20  # of all connections that do not take their answers, before answers get short
     idle_ms_max: int = 600_000  # connections.max.idle.ms
     connections_max: int = 2**31 - 1  # max.connections
     connections_per_ip_max: int = 2**31 - 1  # max.connections.per.ip
@@ -24,6 +25,10 @@ SMALL_BYTES_MAX = 64 << 10
 
 RESERVE = 8
 """One part in so many of the memory for requests is for small frames."""
+
+
+SHORT_ANSWER_BYTES = 1 << 20
+"""What a client may still be answered when too much lies unsent."""
 
 
 class Waiter(Protocol):

@@ -117,6 +117,7 @@ class _Pending:
 
     def answer(self, fetch: Fetch) -> int:
         broker, request = self._broker, self._request
+        fetch.bytes_max = min(fetch.bytes_max, request.connection.answer_bytes_max)
         answer = broker.fetch_events.sessions.build(fetch, self._read, broker.clock.monotonic_ms())
         response, sent_bytes = _response(broker, request.version, answer)
         if log.isEnabledFor(logging.DEBUG):
