@@ -5,17 +5,22 @@ from headrace.core.cluster import (
     BrokerGone,
     BrokerOverrides,
     BrokerPut,
+    BrokerRecord,
     Change,
     ClusterImage,
     ClusterNamed,
+    Controller,
+    ControllerIs,
     Diff,
     IsrMember,
+    OfflineReplicas,
     PartitionPut,
     PartitionRecord,
     RegisteredBroker,
     TopicGone,
     TopicOverrides,
     TopicPut,
+    registered,
 )
 
 ID = bytes(range(16))
@@ -143,3 +148,58 @@ def test_partitions_led_by_a_broker_are_found() -> None:
     other = PartitionRecord(replicas=(2,), isr=(), leader=2)
     image = image_with(TopicPut("t", ID, [RECORD, other, RECORD], [5, 5, 5], 5))
     assert [index for _, index in image.led_by(1)] == [0, 2]
+
+
+def test_a_registration_without_a_number_is_intact_since_itself() -> None:
+    record = BrokerRecord("i", "h", 9092, state="shutting_down", last_epoch=4)
+    broker = registered(3, record, 9, 12)
+    assert (broker.epoch, broker.intact_since, broker.last_epoch, broker.is_shutting_down) == (9, 9, 4, True)
+    assert registered(3, BrokerRecord("i", "h", 9092, intact_since=2), 9, 12).intact_since == 2
+
+
+def test_nodes_that_come_change_and_go_are_told_once() -> None:
+    image = ClusterImage(1, {})
+    node = RegisteredBroker(2, 7, "h", 9092, None, mod_rev=7)
+    assert image.apply([BrokerPut(node)]).brokers_changed == {2}
+    assert image.apply([BrokerPut(node)]) == Diff()
+    leaving = node._replace(is_shutting_down=True, mod_rev=9)
+    assert image.apply([BrokerPut(leaving)]).brokers_changed == {2}
+    assert image.apply([BrokerPut(node)]) == Diff()
+    assert image.apply([BrokerGone(2)]).brokers_changed == {2}
+    assert image.apply([BrokerGone(2)]) == Diff()
+
+
+def test_a_replica_is_live_on_a_registered_node_that_stays_and_whose_directory_works() -> None:
+    node = RegisteredBroker(2, 7, "h", 9092, None)
+    image = image_with(created(), BrokerPut(node))
+    assert image.is_live(2, ID, 0) and not image.is_live(3, ID, 0)
+    assert image.apply([OfflineReplicas(2, frozenset({(ID, 0)}))]).offline_changed == {2}
+    assert not image.is_live(2, ID, 0) and image.is_live(2, ID, 1)
+    assert image.apply([OfflineReplicas(2, frozenset({(ID, 0)}))]) == Diff()
+    assert image.apply([OfflineReplicas(2, frozenset())]).offline_changed == {2}
+    image.apply([BrokerPut(node._replace(is_shutting_down=True))])
+    assert not image.is_live(2, ID, 0) and image.is_reachable(2, ID, 0)
+
+
+def test_a_new_controller_is_told() -> None:
+    image = ClusterImage(1, {})
+    assert image.apply([ControllerIs(Controller(2, 40))], rev=41).controller_changed
+    assert (image.controller, image.rev) == (Controller(2, 40), 41)
+    assert image.apply([ControllerIs(Controller(2, 40))], rev=40) == Diff()
+    assert image.rev == 41
+    assert image.apply([ControllerIs(None)]).controller_changed and image.controller is None
+
+
+def test_changes_that_are_not_newer_change_nothing() -> None:
+    image = image_with(created(), TopicOverrides("t", {"retention.ms": "5"}, 8))
+    image.apply([BrokerOverrides(None, {"log.retention.ms": "7"}, 9)])
+    newer = PartitionRecord(replicas=(1,), isr=RECORD.isr, leader=1, partition_epoch=1)
+    image.apply([PartitionPut(ID, 0, newer, 10)])
+    again: list[Change] = [
+        created(),
+        TopicOverrides("t", {}, 7),
+        BrokerOverrides(None, {}, 8),
+        PartitionPut(ID, 0, newer, 10),
+    ]
+    assert image.apply(again) == Diff()
+    assert image.apply([TopicOverrides("t", {}, 0)]) == Diff(topics_configured=[image.topics["t"]])

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -45,14 +45,53 @@ class BrokerRecord(msgspec.Struct, frozen=True, tag_field="v", tag=1):
     host: str
     port: int
     rack: str | None = None
+    origin: str = ""
+    """The machine and the data directory that it runs on."""
+    log_dirs: tuple[str, ...] = ()
+    state: Literal["up", "shutting_down"] = "up"
+    intact_since: int = 0
+    """The oldest broker epoch since which its directories lost nothing; 0 stands for this registration's own."""
+    last_epoch: int = -1
+    """The broker epoch that its data directory had seen before this registration."""
 
 
 class RegisteredBroker(NamedTuple):
+    """A registration as the image holds it: `intact_since` is never 0 when it was made by `registered`."""
+
     id: int
     epoch: int
     host: str
     port: int
     rack: str | None
+    is_shutting_down: bool = False
+    intact_since: int = 0
+    last_epoch: int = -1
+    incarnation: str = ""
+    origin: str = ""
+    mod_rev: int = 0
+    """Revision of its key; a change that is not newer is none."""
+
+
+def registered(broker_id: int, record: BrokerRecord, create_rev: int, mod_rev: int) -> RegisteredBroker:
+    return RegisteredBroker(
+        id=broker_id,
+        epoch=create_rev,
+        host=record.host,
+        port=record.port,
+        rack=record.rack,
+        is_shutting_down=record.state == "shutting_down",
+        intact_since=record.intact_since or create_rev,
+        last_epoch=record.last_epoch,
+        incarnation=record.incarnation,
+        origin=record.origin,
+        mod_rev=mod_rev,
+    )
+
+
+class Controller(NamedTuple):
+    id: int
+    epoch: int
+    """Create revision of its key."""
 
 
 @dataclass(slots=True, eq=False)
@@ -130,7 +169,32 @@ class BrokerGone(NamedTuple):
     broker_id: int
 
 
-Change = ClusterNamed | TopicPut | TopicGone | PartitionPut | TopicOverrides | BrokerOverrides | BrokerPut | BrokerGone
+class OfflineReplicas(NamedTuple):
+    """All replicas of one node whose directories it has announced offline; an empty set takes it back."""
+
+    broker_id: int
+    replicas: frozenset[tuple[bytes, int]]
+    """Topic ids and indexes."""
+
+
+class ControllerIs(NamedTuple):
+    """None: nobody is."""
+
+    controller: Controller | None
+
+
+Change = (
+    ClusterNamed
+    | TopicPut
+    | TopicGone
+    | PartitionPut
+    | TopicOverrides
+    | BrokerOverrides
+    | BrokerPut
+    | BrokerGone
+    | OfflineReplicas
+    | ControllerIs
+)
 
 
 @dataclass(slots=True)
@@ -146,6 +210,11 @@ class Diff:
     """Topics whose effective settings may have changed."""
     broker_configured: bool = False
     """This node's effective settings changed."""
+    brokers_changed: set[int] = field(default_factory=set)
+    """Registered, gone, or registered with other values."""
+    offline_changed: set[int] = field(default_factory=set)
+    """Nodes whose announced offline replicas changed."""
+    controller_changed: bool = False
 
 
 class ClusterImage:
@@ -159,6 +228,10 @@ class ClusterImage:
         self.topics: dict[str, Topic] = {}
         self.topics_by_id: dict[bytes, Topic] = {}
         self.brokers: dict[int, RegisteredBroker] = {}
+        self.offline: dict[int, frozenset[tuple[bytes, int]]] = {}
+        self.controller: Controller | None = None
+        self.rev = 0
+        """The last revision of the store that is in here."""
         self._configs = TopicConfigs(self.broker_config)
 
     def partition(self, name: str, index: int) -> PartitionRecord | None:
@@ -171,6 +244,17 @@ class ClusterImage:
 
     def offline_replicas(self, record: PartitionRecord) -> list[int]:
         return [replica for replica in record.replicas if replica not in self.brokers]
+
+    def is_reachable(self, broker_id: int, topic_id: bytes, index: int) -> bool:
+        """Registered, and the replica's directory works. It may be shutting down."""
+        return broker_id in self.brokers and (topic_id, index) not in self.offline.get(broker_id, ())
+
+    def is_live(self, broker_id: int, topic_id: bytes, index: int) -> bool:
+        """Whether this replica may be elected or join the ISR."""
+        broker = self.brokers.get(broker_id)
+        if broker is None or broker.is_shutting_down:
+            return False
+        return broker_id not in self.offline or (topic_id, index) not in self.offline[broker_id]
 
     @property
     def partitions_count(self) -> int:
@@ -186,8 +270,10 @@ class ClusterImage:
         stored = self.broker_overrides.get(broker_id)
         return {} if stored is None else stored.overrides
 
-    def apply(self, changes: Iterable[Change]) -> Diff:
+    def apply(self, changes: Iterable[Change], rev: int = 0) -> Diff:
+        """Changes that are not newer than what is known do nothing. `rev` is the store's, when they make it whole."""
         diff = Diff()
+        self.rev = max(self.rev, rev)
         for change in changes:
             match change:
                 case TopicPut():
@@ -202,15 +288,36 @@ class ClusterImage:
                     self._override_broker(change, diff)
                 case ClusterNamed(cluster_id):
                     self.cluster_id = cluster_id
-                case BrokerPut(broker):
-                    self.brokers[broker.id] = broker
-                case BrokerGone(broker_id):
-                    self.brokers.pop(broker_id, None)
+                case BrokerPut() | BrokerGone() | OfflineReplicas() | ControllerIs():
+                    self._change_nodes(change, diff)
         return diff
+
+    def _change_nodes(self, change: BrokerPut | BrokerGone | OfflineReplicas | ControllerIs, diff: Diff) -> None:
+        match change:
+            case BrokerPut(broker):
+                known = self.brokers.get(broker.id)
+                if known is None or (known != broker and broker.mod_rev >= known.mod_rev):
+                    self.brokers[broker.id] = broker
+                    diff.brokers_changed.add(broker.id)
+            case BrokerGone(broker_id):
+                if self.brokers.pop(broker_id, None) is not None:
+                    diff.brokers_changed.add(broker_id)
+            case OfflineReplicas(broker_id, replicas):
+                if self.offline.get(broker_id, frozenset()) == replicas:
+                    return
+                diff.offline_changed.add(broker_id)
+                self.offline[broker_id] = replicas
+                if not replicas:
+                    del self.offline[broker_id]
+            case ControllerIs(controller):
+                diff.controller_changed |= controller != self.controller
+                self.controller = controller
 
     def _put_topic(self, change: TopicPut, diff: Diff) -> None:
         known = self.topics.get(change.name)
         if known is not None and known.id == change.id:
+            if change.rev <= known.mod_rev:
+                return
             assert change.first_index == len(known.partitions)
             known.partitions.extend(change.partitions)
             known.partition_revs.extend(change.partition_revs)
@@ -241,8 +348,10 @@ class ClusterImage:
 
     def _put_partition(self, change: PartitionPut, diff: Diff) -> None:
         topic = self.topics_by_id.get(change.topic_id)
-        # The highest partition epoch wins: replies and watch events arrive in either order.
         if topic is None or change.partition >= len(topic.partitions):
+            return
+        # The highest partition epoch wins: replies and watch events arrive in either order.
+        if change.rev <= topic.partition_revs[change.partition]:
             return
         if change.record.partition_epoch < topic.partitions[change.partition].partition_epoch:
             return
@@ -252,13 +361,16 @@ class ClusterImage:
 
     def _override_topic(self, change: TopicOverrides, diff: Diff) -> None:
         topic = self.topics.get(change.name)
-        if topic is None:
+        if topic is None or (change.rev <= topic.overrides_rev and (change.rev or not topic.overrides_rev)):
             return
         topic.overrides, topic.overrides_rev = change.overrides, change.rev
         topic.config = self._configs.get(change.overrides)
         diff.topics_configured.append(topic)
 
     def _override_broker(self, change: BrokerOverrides, diff: Diff) -> None:
+        known = self.broker_overrides.get(change.broker_id)
+        if known is not None and change.rev and change.rev <= known.rev:
+            return
         self.broker_overrides[change.broker_id] = change
         config = self.broker_config_with({})
         if config == self.broker_config:
