@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 THIRD_PARTY: dict[str, frozenset[str]] = {
     "wire": frozenset({"crc32c", "cramjam"}),
     "storage": frozenset({"crc32c"}),
-    "metadata": frozenset({"msgspec"}),
+    "metadata": frozenset({"msgspec", "grpc"}),
     "controller": frozenset({"msgspec"}),
     "core": frozenset({"msgspec"}),
     "cli": frozenset({"cyclopts", "rich", "uvloop"}),
@@ -77,8 +77,9 @@ BANNED: dict[str, frozenset[str]] = {
 }
 """A node is handed its clock, its random source and its way off the loop: a simulator hands in its own."""
 
-OPENS_FILES = frozenset({"storage", "cli", "testing"})
-"""Data files are storage's alone; cli reads what a user wants to produce, testing makes its own directory."""
+OPENS_FILES = frozenset({"storage", "cli", "testing", "system"})
+"""Data files are storage's alone; cli reads what a user wants to produce, testing makes its own directory, and system
+asks the kernel which boot this is."""
 
 FILE_CALLS = frozenset(
     {"open", "fdopen", "mkdir", "makedirs", "rename", "replace", "unlink", "remove", "rmdir", "truncate"}

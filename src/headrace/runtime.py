@@ -20,6 +20,14 @@ class Clock(Protocol):
         """For record timestamps and retention only."""
         ...
 
+    def boot_ms(self) -> int:
+        """For leases only: goes on while the machine is suspended, and is one and the same for all its processes."""
+        ...
+
+    def boot_id(self) -> str:
+        """Which boot of which machine `boot_ms` counts from."""
+        ...
+
 
 class Random(Protocol):
     def bits(self, count: int) -> int:

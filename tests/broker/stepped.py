@@ -37,6 +37,12 @@ class SteppedClock:
     def wall_ms(self) -> int:
         return self.now_ms
 
+    def boot_ms(self) -> int:
+        return self.now_ms
+
+    def boot_id(self) -> str:
+        return "boot"
+
 
 class SteppedOffload:
     """Runs every job at once in the loop's own thread, except in lanes that are held: those wait to be released."""

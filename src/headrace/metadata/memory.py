@@ -1,20 +1,30 @@
-"""The metadata store in memory: the model that other stores are tested against, and one that fails on demand."""
+"""The metadata store in memory: the model that other stores are tested against, and one that fails on demand.
+
+It has no threads and no clock of its own: it runs on any event loop, also on one whose time is not real.
+"""
 
 import asyncio
+import contextlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from enum import Enum
 
+from headrace.metadata.keeping import Keepers
+from headrace.metadata.memory_data import LoopClock, MemoryData
 from headrace.metadata.store import (
-    KV,
     Cmp,
+    Lease,
     MetadataStoreError,
     OutcomeUnknown,
     Put,
+    Revision,
     Snapshot,
     TxnResult,
     check_txn,
 )
+from headrace.runtime import Clock
+
+__all__ = ["Fault", "MemoryData", "MemoryStore"]
 
 
 class Fault(Enum):
@@ -24,79 +34,167 @@ class Fault(Enum):
     UNKNOWN_DROPPED = "nothing is written, and the caller cannot know"
     UNKNOWN_APPLIED = "it is written, and the caller cannot know"
     UNKNOWN_LATE = "it is tried at the next apply_late(), and the caller cannot know"
-
-
-class MemoryData:
-    """What several stores may share, as processes share a file."""
-
-    def __init__(self) -> None:
-        self.rev = 0
-        self.kvs: dict[bytes, KV] = {}
-
-    def load(self, prefix: bytes) -> Snapshot:
-        return Snapshot([self.kvs[key] for key in sorted(self.kvs) if key.startswith(prefix)], self.rev)
-
-    def txn(self, when: Sequence[Cmp], puts: Sequence[Put], deletes: Sequence[bytes]) -> TxnResult:
-        if not all(self._holds(compare) for compare in when):
-            return TxnResult(False, self.rev)
-        if puts or deletes:
-            self.rev += 1
-        for put in puts:
-            known = self.kvs.get(put.key)
-            create_rev = self.rev if known is None else known.create_rev
-            self.kvs[put.key] = KV(put.key, put.value, create_rev, self.rev)
-        for key in deletes:
-            self.kvs.pop(key, None)
-        return TxnResult(True, self.rev)
-
-    def _holds(self, compare: Cmp) -> bool:
-        known = self.kvs.get(compare.key)
-        if known is None:
-            return compare.rev == 0
-        return compare.rev == (known.mod_rev if compare.field == "mod" else known.create_rev)
+    UNKNOWN_LATE_BY_ITSELF = "it is tried late_ms later, and the caller cannot know"
 
 
 class MemoryStore:
-    def __init__(self, data: MemoryData | None = None) -> None:
-        self.data = MemoryData() if data is None else data
+    """One client of the shared data: each node has its own, with faults of its own."""
+
+    def __init__(self, data: MemoryData | None = None, clock: Clock | None = None) -> None:
+        self.data = MemoryData(clock) if data is None else data
         self.faults: deque[Fault | None] = deque()
         """One is taken by each transaction; None lets it pass."""
-        self.unavailable = False
+        self.late_ms = 1000
+        self.delay_ms = 0
+        """How long each operation takes, half of it before it is done; also how late a watch hears of changes."""
+        self.beats_lost = False
+        self._unavailable = False
+        self._watch_held = False
         self._late: list[tuple[Sequence[Cmp], Sequence[Put], Sequence[bytes]]] = []
+        self._watches: set[asyncio.Event] = set()
+        self._clock = LoopClock() if clock is None else clock
+        self._keepers = Keepers(self._clock, self._beat)
         self._closed = False
+
+    @property
+    def unavailable(self) -> bool:
+        """No operation and no beat gets through, and watches are silent."""
+        return self._unavailable
+
+    @unavailable.setter
+    def unavailable(self, is_unavailable: bool) -> None:
+        self._unavailable = is_unavailable
+        self.wake_watches()
+
+    @property
+    def watch_held(self) -> bool:
+        return self._watch_held
+
+    def hold_watch(self, held: bool = True) -> None:
+        """Watches are silent while everything else works."""
+        self._watch_held = held
+        self.wake_watches()
+
+    def wake_watches(self) -> None:
+        """Also without a reason: a watch that is woken twice still tells everything once."""
+        for woken in self._watches:
+            woken.set()
 
     async def load(self, prefix: bytes) -> Snapshot:
         await self._reach()
-        return self.data.load(prefix)
+        snapshot = self.data.load(prefix)
+        await self._return()
+        return snapshot
 
     async def txn(self, when: Sequence[Cmp], puts: Sequence[Put] = (), deletes: Sequence[bytes] = ()) -> TxnResult:
         check_txn(when, puts, deletes)
         await self._reach()
         match self.faults.popleft() if self.faults else None:
             case None:
-                return self.data.txn(when, puts, deletes)
+                result = self.data.txn(when, puts, deletes)
+                await self._return()
+                return result
             case Fault.UNAVAILABLE:
                 raise MetadataStoreError("The metadata store is not available")
             case Fault.UNKNOWN_APPLIED:
-                self.data.txn(when, puts, deletes)
+                self._apply((when, puts, deletes))
             case Fault.UNKNOWN_LATE:
                 self._late.append((when, puts, deletes))
+            case Fault.UNKNOWN_LATE_BY_ITSELF:
+                # In the data's context: what a node sent arrives though the node be dead by then.
+                asyncio.get_running_loop().call_later(
+                    self.late_ms / 1000, self._apply, (when, puts, deletes), context=self.data.context
+                )
             case Fault.UNKNOWN_DROPPED:
                 pass
+        await self._return()
         raise OutcomeUnknown("The metadata store did not say whether it wrote")
 
     def apply_late(self) -> list[bool]:
         """Whether each late transaction was still possible, in order."""
         late, self._late = self._late, []
-        return [self.data.txn(*txn).ok for txn in late]
+        return [self._apply(txn) for txn in late]
+
+    async def watch(self, prefix: bytes, after_rev: int) -> AsyncGenerator[Revision, None]:
+        woken, position = asyncio.Event(), after_rev
+        self._watches.add(woken)
+        self.data.watches.add(woken)
+        try:
+            while not self._closed:
+                await asyncio.sleep(self.delay_ms / 1000)
+                while revision := self._next_revision(position):
+                    position = revision.rev
+                    events = tuple(event for event in revision.events if event.key.startswith(prefix))
+                    if events:
+                        yield Revision(revision.rev, events)
+                        await asyncio.sleep(0)
+                if not self._closed:
+                    await self._woken(woken)
+        finally:
+            self._watches.discard(woken)
+            self.data.watches.discard(woken)
+
+    async def grant(self, ttl_ms: int, beat_ms: int) -> Lease:
+        sent_ms = self._clock.boot_ms()
+        await self._reach()
+        lease = Lease(self.data.grant(ttl_ms), ttl_ms, sent_ms)
+        await self._return()
+        self._keepers.keep(lease, beat_ms)
+        return lease
+
+    async def revoke(self, lease_id: int) -> None:
+        given_up = await self._keepers.give_up(lease_id)
+        await self._reach()
+        self.data.revoke(lease_id)
+        if given_up is not None:
+            given_up.lost.set()
+        await self._return()
+
+    async def compact(self, rev: int) -> None:
+        await self._reach()
+        self.data.compact(rev)
 
     async def close(self) -> None:
         self._closed = True
+        self.wake_watches()
+        await self._keepers.close()
+
+    def _apply(self, txn: tuple[Sequence[Cmp], Sequence[Put], Sequence[bytes]]) -> bool:
+        try:
+            return self.data.txn(*txn).ok
+        except MetadataStoreError:  # its lease has gone meanwhile
+            return False
+
+    def _next_revision(self, position: int) -> Revision | None:
+        if self._closed or self._unavailable or self._watch_held:
+            return None
+        self.data.expire()
+        return self.data.next_revision(position)
+
+    async def _woken(self, woken: asyncio.Event) -> None:
+        # Whoever watches is the timer by which leases run out while nobody does anything.
+        expiry_ms = self.data.next_expiry_ms()
+        wait_ms = None if expiry_ms is None else max(1, expiry_ms - self.data.clock.boot_ms())
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(woken.wait(), None if wait_ms is None else wait_ms / 1000)
+        woken.clear()
+
+    async def _beat(self, lease_id: int) -> bool:
+        await self._reach()
+        if self.beats_lost:
+            raise MetadataStoreError("The metadata store did not answer")
+        is_alive = self.data.beat(lease_id)
+        await self._return()
+        return is_alive
 
     async def _reach(self) -> None:
         # Every real store lets other tasks run here; so does its model, or tests would miss what they do meanwhile.
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.delay_ms / 2000)
         if self._closed:
             raise MetadataStoreError("The metadata store is closed")
-        if self.unavailable:
+        if self._unavailable:
             raise MetadataStoreError("The metadata store is not available")
+
+    async def _return(self) -> None:
+        if self.delay_ms:
+            await asyncio.sleep(self.delay_ms / 2000)

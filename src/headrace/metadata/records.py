@@ -17,7 +17,8 @@ TOPIC_SETTINGS = b"/c/topic/"
 BROKER_SETTINGS = b"/c/broker/"
 BROKERS = b"/b/"
 UNFINISHED = b"/gc/"
-FENCES = b"/fence/"
+CONTROLLER_KEY = b"/controller"
+OFFLINE = b"/od/"
 _ALL_BROKERS = b"default"
 
 
@@ -53,8 +54,21 @@ class ProducerIdsRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION)
     next: int
 
 
-class FenceRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
-    moved: int
+class ControllerRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
+    """Who decides. The revision that created the key is the controller's epoch.
+
+    Whoever holds the office rewrites it to settle writes of unknown outcome: all of them compare its last revision.
+    """
+
+    broker_id: int
+    incarnation: str
+    moved: int = 0
+
+
+class OfflineRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
+    """Replicas of a node that its disks have lost, as topic ids in hexadecimal and indexes."""
+
+    replicas: tuple[tuple[str, int], ...]
 
 
 class _Version(msgspec.Struct):
@@ -69,7 +83,8 @@ R = TypeVar(
     UnfinishedRecord,
     OverridesRecord,
     ProducerIdsRecord,
-    FenceRecord,
+    ControllerRecord,
+    OfflineRecord,
     BrokerRecord,
 )
 
@@ -98,8 +113,18 @@ def unfinished_key(topic_id: bytes) -> bytes:
     return UNFINISHED + topic_id.hex().encode()
 
 
-def fence_key(node_id: int) -> bytes:
-    return b"%s%d" % (FENCES, node_id)
+def offline_key(broker_id: int, part: int) -> bytes:
+    return b"%s%d/%d" % (OFFLINE, broker_id, part)
+
+
+def broker_in(key: bytes) -> int:
+    return int(key[len(BROKERS) :])
+
+
+def offline_in(key: bytes) -> tuple[int, int]:
+    """Node and part."""
+    broker_id, _, part = key[len(OFFLINE) :].partition(b"/")
+    return int(broker_id), int(part)
 
 
 def name_in(key: bytes, prefix: bytes) -> str:
@@ -126,7 +151,8 @@ def encode(
     | UnfinishedRecord
     | OverridesRecord
     | ProducerIdsRecord
-    | FenceRecord
+    | ControllerRecord
+    | OfflineRecord
     | BrokerRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
