@@ -200,7 +200,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise Stuck(f"no end at {self.now_s:.3f} s in {process}: {handle._callback}")
             self.digest = crc32(b"%d %d" % (process.number, run), self.digest)
             try:
-                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type, misc]
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # as every loop does: it is told, and the others go on
