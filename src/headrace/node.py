@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from headrace.controller.controller import Controller
 from headrace.core.acl import Allowed, allowed
 from headrace.core.cluster import ClusterImage, Diff
 from headrace.metadata.sqlite import SqliteStore
-from headrace.metadata.store import MetadataStoreError
+from headrace.metadata.store import MetadataStoreError, MetaStore
 from headrace.net.connection import Connection
 from headrace.net.http import HttpServer
 from headrace.net.hub import Hub
@@ -83,6 +83,10 @@ class Ports:
     files: Files = field(default_factory=lambda: OsFiles(_open_files_max(descriptors_max())))
     network: Network = field(default_factory=LoopNetwork)
     is_allowed: Allowed = allowed
+    open_store: Callable[[str], Awaitable[MetaStore]] | None = None
+    """From NodeConfig.metadata to the store; None opens what the text names."""
+    boot_id: str = ""
+    """Of the machine, another one after each of its starts; empty: that of this machine."""
 
 
 class _Part(NamedTuple):
@@ -124,7 +128,7 @@ class Node:
         precompile(*(APIS[key].response for key in HOT_APIS), decoders=False)
         image = ClusterImage(self.config.node_id, self.config.settings)
         directories = self._open_directories()
-        store = await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload)
+        store = await self._open_store()
         self._parts.append(_Part(store.close, store.close))
         controller = Controller(store, image, ports.clock, ports.random)
         await controller.start()
@@ -153,6 +157,12 @@ class Node:
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
         self._serving = True
+
+    async def _open_store(self) -> MetaStore:
+        ports = self._ports
+        if ports.open_store is not None:
+            return await ports.open_store(self.config.metadata)
+        return await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload, ports.clock)
 
     def _assemble(self, hub: Hub, image: ClusterImage, controller: Controller, partitions: Partitions) -> Broker:
         ports, loop = self._ports, hub.loop

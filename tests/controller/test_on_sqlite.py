@@ -12,7 +12,7 @@ from headrace.system import SystemClock, SystemRandom, ThreadOffload
 async def test_what_one_run_made_is_there_in_the_next(tmp_path: Path) -> None:
     offload = ThreadOffload()
     for run in range(3):
-        store = await SqliteStore.open(tmp_path / "headrace.db", offload)
+        store = await SqliteStore.open(tmp_path / "headrace.db", offload, SystemClock())
         controller = Controller(store, ClusterImage(1, {}), SystemClock(), SystemRandom())
         await controller.start()
         await controller.register("127.0.0.1", 9092)

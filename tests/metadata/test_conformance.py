@@ -10,7 +10,7 @@ import pytest
 from headrace.metadata.memory import MemoryData, MemoryStore
 from headrace.metadata.sqlite import SqliteStore
 from headrace.metadata.store import MAX_OPS, Cmp, MetadataStoreError, MetaStore, Put
-from headrace.system import ThreadOffload
+from headrace.system import SystemClock, ThreadOffload
 
 Opener: TypeAlias = Callable[[], Awaitable[MetaStore]]
 
@@ -32,7 +32,7 @@ async def opener(request: pytest.FixtureRequest, tmp_path: Path, offload: Thread
         if request.param == "memory":
             store = MemoryStore(data)
         else:
-            store = await SqliteStore.open(tmp_path / "headrace.db", offload)
+            store = await SqliteStore.open(tmp_path / "headrace.db", offload, SystemClock())
         opened.append(store)
         return store
 

@@ -19,9 +19,7 @@ writes = st.dictionaries(st.sampled_from(KEYS), st.none() | st.binary(max_size=2
 @given(st.lists(st.tuples(st.lists(compares, max_size=2), writes, st.booleans()), max_size=12))
 def test_sqlite_agrees_with_the_model(steps: list[tuple[list[Cmp], dict[bytes, bytes | None], bool]]) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for statement in sqlite_file._TABLES:
-        connection.execute(statement)
-    connection.execute("insert into meta values(0, 1, 0, 0)")
+    sqlite_file.create_tables(connection)
     model = MemoryData()
     for compared, written, aims_well in steps:
         if aims_well:  # else nearly every transaction would be refused

@@ -12,7 +12,7 @@ import pytest
 from headrace.metadata import sqlite_file
 from headrace.metadata.sqlite import SqliteStore
 from headrace.metadata.store import Cmp, MetadataStoreError, OutcomeUnknown, Put
-from headrace.system import ThreadOffload
+from headrace.system import SystemClock, ThreadOffload
 
 
 @pytest.fixture
@@ -40,9 +40,9 @@ class FailingConnection(sqlite3.Connection):
 
 
 async def failing_store(path: Path, offload: ThreadOffload) -> tuple[SqliteStore, FailingConnection]:
-    await (await SqliteStore.open(path, offload)).close()
+    await (await SqliteStore.open(path, offload, SystemClock())).close()
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, factory=FailingConnection)
-    return SqliteStore(connection, path, offload), connection
+    return SqliteStore(connection, path, offload, SystemClock()), connection
 
 
 def put(key: bytes, value: bytes = b"v") -> tuple[list[Cmp], list[Put]]:
@@ -106,7 +106,7 @@ async def test_one_failed_operation_does_not_fail_those_committed_with_it(
 
 
 async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path, offload: ThreadOffload) -> None:
-    store = await SqliteStore.open(tmp_path / "m.db", offload)
+    store = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
     one = asyncio.create_task(store.txn(*put(b"a")))
     await asyncio.sleep(0)
     one.cancel()
@@ -115,7 +115,7 @@ async def test_a_cancelled_caller_disturbs_nobody(tmp_path: Path, offload: Threa
 
 
 async def test_close_waits_for_what_is_under_way(tmp_path: Path, offload: ThreadOffload) -> None:
-    store = await SqliteStore.open(tmp_path / "m.db", offload)
+    store = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
     writes = [asyncio.create_task(store.txn(*put(b"%d" % n))) for n in range(300)]
     await asyncio.sleep(0)
     await store.close()
@@ -126,7 +126,7 @@ async def test_the_log_holds_each_change_and_is_trimmed(
     tmp_path: Path, offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite_file, "LOG_REVISIONS", 3)
-    store = await SqliteStore.open(tmp_path / "m.db", offload)
+    store = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
     _, rev = await store.txn(*put(b"k", b"1"))
     for value in (b"2", b"3", b"4"):
         _, rev = await store.txn([Cmp(b"k", rev)], [Put(b"k", value)])
@@ -138,23 +138,23 @@ async def test_the_log_holds_each_change_and_is_trimmed(
             (4, b"k", b"4"),
             (5, b"k", None),
         ]
-        assert connection.execute("select format, rev, trimmed from meta").fetchall() == [(1, 5, 2)]
+        assert connection.execute("select format, rev, trimmed from meta").fetchall() == [(2, 5, 2)]
     connection.close()
 
 
 async def refusal(path: Path, offload: ThreadOffload) -> str:
     with pytest.raises(MetadataStoreError) as refused:
-        await SqliteStore.open(path, offload)
+        await SqliteStore.open(path, offload, SystemClock())
     return str(refused.value)
 
 
 async def test_a_newer_format_is_refused_with_both_numbers(tmp_path: Path, offload: ThreadOffload) -> None:
     path = tmp_path / "m.db"
-    await (await SqliteStore.open(path, offload)).close()
+    await (await SqliteStore.open(path, offload, SystemClock())).close()
     with sqlite3.connect(path) as connection:
         connection.execute("update meta set format = 7")
     connection.close()
-    assert await refusal(path, offload) == f"{path} has metadata format 7; this program reads up to format 1"
+    assert await refusal(path, offload) == f"{path} has metadata format 7; this program reads up to format 2"
 
 
 async def test_files_that_cannot_be_used_are_refused_in_one_sentence(tmp_path: Path, offload: ThreadOffload) -> None:
@@ -172,7 +172,7 @@ async def test_files_that_cannot_be_used_are_refused_in_one_sentence(tmp_path: P
 
 async def test_a_damaged_file_is_refused_in_one_sentence(tmp_path: Path, offload: ThreadOffload) -> None:
     path = tmp_path / "m.db"
-    await (await SqliteStore.open(path, offload)).close()
+    await (await SqliteStore.open(path, offload, SystemClock())).close()
     damaged = bytearray(path.read_bytes())
     damaged[100:] = b"\x5a" * (len(damaged) - 100)
     path.write_bytes(damaged)
@@ -183,7 +183,7 @@ async def test_a_read_only_file_is_refused_in_one_sentence(
     tmp_path: Path, offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "m.db"
-    await (await SqliteStore.open(path, offload)).close()
+    await (await SqliteStore.open(path, offload, SystemClock())).close()
     connect = sqlite3.connect
     # Not by the file's mode: root may write everywhere.
     monkeypatch.setattr(sqlite3, "connect", lambda path, **more: connect(f"file:{path}?mode=ro", uri=True, **more))
@@ -196,7 +196,7 @@ async def test_a_file_that_somebody_else_is_just_creating_is_waited_for(
     monkeypatch.setattr(sqlite_file, "BUSY_MS", 1)
     somebody = sqlite3.connect(tmp_path / "m.db", isolation_level=None)
     somebody.execute("begin exclusive")
-    opening = asyncio.create_task(SqliteStore.open(tmp_path / "m.db", offload))
+    opening = asyncio.create_task(SqliteStore.open(tmp_path / "m.db", offload, SystemClock()))
     await asyncio.wait([opening], timeout=0.1)
     assert not opening.done()
     somebody.execute("rollback")
@@ -219,10 +219,10 @@ COUNT_IN_ANOTHER_PROCESS = """
 import asyncio, pathlib, sys
 from headrace.metadata.sqlite import SqliteStore
 from headrace.metadata.store import Cmp, Put
-from headrace.system import ThreadOffload
+from headrace.system import SystemClock, ThreadOffload
 async def main():
     offload = ThreadOffload()
-    store = await SqliteStore.open(pathlib.Path(sys.argv[1]), offload)
+    store = await SqliteStore.open(pathlib.Path(sys.argv[1]), offload, SystemClock())
     done = 0
     while done < 20:
         kvs, _ = await store.load(b"n")
@@ -239,6 +239,6 @@ async def test_processes_share_the_file_from_its_creation_on(tmp_path: Path, off
     command = [sys.executable, "-c", COUNT_IN_ANOTHER_PROCESS, str(path)]
     processes = [await asyncio.create_subprocess_exec(*command) for _ in range(3)]
     assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0, 0]
-    store = await SqliteStore.open(path, offload)
+    store = await SqliteStore.open(path, offload, SystemClock())
     assert (await store.load(b"n")).kvs[0].value == b"60"
     await store.close()

@@ -1,28 +1,33 @@
 """The metadata store in an SQLite file, which several processes of one machine may share.
 
 Operations that wait while a commit runs are committed together by the next one: one fsync for all of them.
-Everything that touches the file runs off the loop, in the lane "metadata".
+Everything that touches the file runs off the loop, in the lane "metadata". Any process that commits or watches lets
+leases run out, its own and others'.
 """
 
 import asyncio
 import contextlib
 import sqlite3
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from headrace.metadata import sqlite_file
+from headrace.metadata.keeping import Keepers
+from headrace.metadata.sqlite_commit import Operation, commit_together
 from headrace.metadata.store import (
     Cmp,
+    Lease,
     MetadataStoreError,
     OutcomeUnknown,
     Put,
+    Revision,
     Snapshot,
     TxnResult,
     check_txn,
 )
-from headrace.runtime import Offload
+from headrace.runtime import Clock, Offload
 
 T = TypeVar("T")
 
@@ -31,56 +36,28 @@ BATCH_MAX = 256
 """Operations in one commit."""
 WAITING_MAX = 10_000
 """Operations that wait for a commit; more are refused."""
+POLL_MS = 15
+"""How often a process that watches asks whether others have committed."""
+POLLS_PER_EXPIRY = 10
 _OPEN_ATTEMPTS = 100
 
 
-class _Operation(Generic[T]):
-    """Something to do inside a commit, and what came of it. The lane writes the outcome, then the loop reads it."""
-
-    __slots__ = ("error", "outcome", "result", "run", "writes")
-
-    def __init__(self, run: Callable[[sqlite3.Connection], T], result: "asyncio.Future[T]", writes: bool) -> None:
-        self.run = run
-        self.result = result
-        self.writes = writes
-        self.outcome: T | None = None
-        self.error: Exception | None = None
-
-    def attempt(self, connection: sqlite3.Connection) -> None:
-        connection.execute("savepoint operation")
-        try:
-            self.outcome = self.run(connection)
-        except sqlite3.Error as error:
-            self.error = MetadataStoreError(f"The metadata store failed: {error}")
-            if connection.in_transaction:
-                connection.execute("rollback to operation")
-        if connection.in_transaction:
-            connection.execute("release operation")
-
-    def wrote(self) -> bool:
-        return self.writes and isinstance(self.outcome, TxnResult) and self.outcome.ok
-
-    def settle(self) -> None:
-        if self.result.done():  # its caller was cancelled
-            return
-        if self.error is not None:
-            self.result.set_exception(self.error)
-        else:
-            assert self.outcome is not None
-            self.result.set_result(self.outcome)
-
-
 class SqliteStore:
-    def __init__(self, connection: sqlite3.Connection, path: Path, offload: Offload) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, offload: Offload, clock: Clock) -> None:
         self._connection = connection
         self._path = path
         self._offload = offload
-        self._waiting: deque[_Operation[Snapshot] | _Operation[TxnResult]] = deque()
-        self._commit: asyncio.Future[None] | None = None
+        self._clock = clock
+        self._boot_id = clock.boot_id()
+        self._waiting: deque[Operation[Any]] = deque()
+        self._commit: asyncio.Future[bool] | None = None
+        self._keepers = Keepers(clock, self._beat)
+        self._watches: set[asyncio.Event] = set()
+        self._poller: asyncio.Task[None] | None = None
         self._closed = False
 
     @classmethod
-    async def open(cls, path: Path, offload: Offload) -> "SqliteStore":
+    async def open(cls, path: Path, offload: Offload, clock: Clock) -> "SqliteStore":
         """Creates the file if there is none. Raises MetadataStoreError with one sentence."""
         for _ in range(_OPEN_ATTEMPTS):
             try:
@@ -89,89 +66,137 @@ class SqliteStore:
                 # Another process switches the new file to its write-ahead log just now; SQLite does not wait there.
                 await asyncio.sleep(0.02)
             else:
-                return cls(connection, path, offload)
+                return cls(connection, path, offload, clock)
         raise MetadataStoreError(f"Cannot use {path} as metadata store: another process holds it locked")
 
     async def load(self, prefix: bytes) -> Snapshot:
-        result: asyncio.Future[Snapshot] = asyncio.get_running_loop().create_future()
-        self._add(_Operation(lambda connection: sqlite_file.load(connection, prefix), result, writes=False))
-        return await result
+        return await self._run(lambda connection: sqlite_file.load(connection, prefix), writes=False)
 
     async def txn(self, when: Sequence[Cmp], puts: Sequence[Put] = (), deletes: Sequence[bytes] = ()) -> TxnResult:
         check_txn(when, puts, deletes)
-        result: asyncio.Future[TxnResult] = asyncio.get_running_loop().create_future()
-        writes = bool(puts or deletes)
-        self._add(
-            _Operation(lambda connection: sqlite_file.txn(connection, when, puts, deletes), result, writes=writes)
+        return await self._run(
+            lambda connection: sqlite_file.txn(connection, when, puts, deletes), writes=bool(puts or deletes)
         )
-        return await result
+
+    async def watch(self, prefix: bytes, after_rev: int) -> AsyncGenerator[Revision, None]:
+        woken, position = asyncio.Event(), after_rev
+        self._watches.add(woken)
+        if self._poller is None and not self._closed:
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            while not self._closed:
+                woken.clear()
+                read = await self._read_log(prefix, position)
+                for revision in read.revisions:
+                    if self._closed:
+                        return
+                    yield revision
+                if read.position == position and not self._closed:
+                    await woken.wait()
+                position = read.position
+        finally:
+            self._watches.discard(woken)
+            if not self._watches and self._poller is not None:
+                self._poller.cancel()
+                self._poller = None
+
+    async def grant(self, ttl_ms: int, beat_ms: int) -> Lease:
+        sent_ms = self._clock.boot_ms()
+        try:
+            lease_id = await self._run(
+                lambda connection: sqlite_file.grant(connection, ttl_ms, self._boot_time()), writes=True
+            )
+        except OutcomeUnknown as error:  # a lease that nobody knows of runs out
+            raise MetadataStoreError(str(error)) from error
+        lease = Lease(lease_id, ttl_ms, sent_ms)
+        self._keepers.keep(lease, beat_ms)
+        return lease
+
+    async def revoke(self, lease_id: int) -> None:
+        given_up = await self._keepers.give_up(lease_id)
+        await self._run(lambda connection: sqlite_file.revoke(connection, lease_id), writes=True)
+        if given_up is not None:
+            given_up.lost.set()
+
+    async def compact(self, rev: int) -> None:
+        await self._run(lambda connection: sqlite_file.compact(connection, rev), writes=True)
 
     async def close(self) -> None:
         self._closed = True
+        self._wake_watches()
+        await self._keepers.close()
+        if self._poller is not None:
+            self._poller.cancel()
         while self._commit is not None:
             await asyncio.wait([self._commit])
         await self._offload.run(LANE, self._connection.close)
 
-    def _add(self, operation: _Operation[Snapshot] | _Operation[TxnResult]) -> None:
+    async def _run(self, run: Callable[[sqlite3.Connection], T], writes: bool) -> T:
         if self._closed:
             raise MetadataStoreError("The metadata store is closed")
         if len(self._waiting) >= WAITING_MAX:
             raise MetadataStoreError(f"{WAITING_MAX} operations wait for the metadata store already")
-        self._waiting.append(operation)
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append(Operation(run, result, writes))
         if self._commit is None:
             self._start_commit()
+        return await result
 
     def _start_commit(self) -> None:
         batch = [self._waiting.popleft() for _ in range(min(BATCH_MAX, len(self._waiting)))]
-        self._commit = self._offload.run(LANE, lambda: _commit_together(self._connection, batch))
+        self._commit = self._offload.run(LANE, lambda: commit_together(self._connection, batch, self._boot_time))
         self._commit.add_done_callback(lambda done: self._finish_commit(batch, done))
 
-    def _finish_commit(
-        self, batch: "Sequence[_Operation[Snapshot] | _Operation[TxnResult]]", done: "asyncio.Future[None]"
-    ) -> None:
+    def _finish_commit(self, batch: Sequence[Operation[Any]], done: "asyncio.Future[bool]") -> None:
         self._commit = None
         failure = asyncio.CancelledError() if done.cancelled() else done.exception()
         for operation in batch:
             if failure is not None:
                 operation.error = OutcomeUnknown(f"The metadata store's thread failed: {failure!r}")
             operation.settle()
+        if failure is not None or done.result():
+            self._wake_watches()
         if self._waiting:
             self._start_commit()
 
+    async def _beat(self, lease_id: int) -> bool:
+        try:
+            return await self._run(
+                lambda connection: sqlite_file.beat(connection, lease_id, self._boot_time()), writes=True
+            )
+        except OutcomeUnknown as error:
+            raise MetadataStoreError(str(error)) from error
 
-def _commit_together(
-    connection: sqlite3.Connection, batch: "Sequence[_Operation[Snapshot] | _Operation[TxnResult]]"
-) -> None:
-    try:
-        connection.execute("begin immediate")
-        for operation in batch:
-            operation.attempt(connection)
-            if not connection.in_transaction:  # a full disk or an I/O error made SQLite undo all of it
-                raise sqlite3.OperationalError(str(operation.error))
-        if any(operation.wrote() for operation in batch):
-            sqlite_file.trim_log(connection)
-    except sqlite3.Error as error:
-        _fail(batch, MetadataStoreError(f"The metadata store failed: {error}"))
-        _undo(connection)
-        return
-    try:
-        connection.execute("commit")
-    except sqlite3.Error as error:
-        _fail(
-            [operation for operation in batch if operation.wrote()],
-            OutcomeUnknown(f"The metadata store may have written: {error}"),
-        )
-        _fail(batch, MetadataStoreError(f"The metadata store failed: {error}"))
-        _undo(connection)
+    async def _read_log(self, prefix: bytes, position: int) -> sqlite_file.LogRead:
+        while not self._closed:
+            try:
+                return await self._offload.run(LANE, lambda: sqlite_file.read_log(self._connection, prefix, position))
+            except sqlite3.Error:  # busy, or the disk fails: whoever writes is told so; a watch tries again
+                await asyncio.sleep(POLL_MS / 1000)
+        return sqlite_file.LogRead([], position)
 
+    async def _poll(self) -> None:
+        """Wakes watches when another process has committed, and lets leases run out while nobody commits."""
+        known, polls = -1, 0
+        while True:
+            await asyncio.sleep(POLL_MS / 1000)
+            polls += 1
+            with contextlib.suppress(sqlite3.Error):
+                found = await self._offload.run(LANE, lambda: sqlite_file.data_version(self._connection))
+                if found != known:
+                    known = found
+                    self._wake_watches()
+            if polls % POLLS_PER_EXPIRY == 0:
+                await self._expire()
 
-def _fail(batch: "Sequence[_Operation[Snapshot] | _Operation[TxnResult]]", error: Exception) -> None:
-    for operation in batch:
-        if operation.error is None:
-            operation.error = error
+    async def _expire(self) -> None:
+        with contextlib.suppress(sqlite3.Error, MetadataStoreError, OutcomeUnknown):  # tried again soon
+            if await self._offload.run(LANE, lambda: sqlite_file.has_expired(self._connection, self._boot_time())):
+                await self._run(lambda _: True, writes=False)  # every commit begins with letting leases run out
 
+    def _wake_watches(self) -> None:
+        for woken in self._watches:
+            woken.set()
 
-def _undo(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:
-        with contextlib.suppress(sqlite3.Error):  # the connection says so again at the next begin
-            connection.execute("rollback")
+    def _boot_time(self) -> sqlite_file.BootTime:
+        return sqlite_file.BootTime(self._clock.boot_ms(), self._boot_id)
