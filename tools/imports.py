@@ -2,7 +2,7 @@
 
 The direction is `node > broker | controller > storage | metadata | net > core | wire > names` for the server and
 `client > net > core | wire > names` for the client; the two composition roots, node and client, may also hand in
-`system`: the real clock, chance and threads. `cli` and `testing` may see both columns.
+`system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
 """
 
 import ast
@@ -33,7 +33,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "broker": PURE | {"storage", "metadata", "net", "controller"},
     "node": PURE | {"storage", "metadata", "net", "controller", "broker", "system"},
     "client": PURE | {"net", "system"},
-    "cli": PURE | {"client", "node", "system"},
+    "sim": PURE | {"storage", "metadata", "net", "controller", "broker", "node", "client"},
+    "cli": PURE | {"client", "node", "system", "sim"},
     "testing": PURE | {"client", "node", "system"},
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),
@@ -74,6 +75,8 @@ BANNED: dict[str, frozenset[str]] = {
     "controller": TIME_AND_CHANCE | THREADS | FILES,
     "broker": TIME_AND_CHANCE | THREADS | FILES,
     "client": TIME_AND_CHANCE | THREADS | FILES,
+    # All chance comes from one seed, and time from its own loop.
+    "sim": (TIME_AND_CHANCE - {"random"}) | THREADS | FILES,
 }
 """A node is handed its clock, its random source and its way off the loop: a simulator hands in its own."""
 

@@ -85,8 +85,6 @@ class Ports:
     is_allowed: Allowed = allowed
     open_store: Callable[[str], Awaitable[MetaStore]] | None = None
     """From NodeConfig.metadata to the store; None opens what the text names."""
-    boot_id: str = ""
-    """Of the machine, another one after each of its starts; empty: that of this machine."""
 
 
 class _Part(NamedTuple):
