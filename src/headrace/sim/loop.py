@@ -29,12 +29,21 @@ class Stuck(Exception):
 class MachineClock:
     """The clock of one machine: it may be set and may run fast or slow. It is handed to the processes on it."""
 
-    def __init__(self, loop: "SimLoop", wall_ms: int) -> None:
+    def __init__(self, loop: "SimLoop", wall_ms: int, name: str = "machine") -> None:
         self._loop = loop
         self._since_s = loop.now_s  # the readings below are of this moment
         self._monotonic_s = 1_000.0
         self._wall_s = wall_ms / 1000
+        self._boots = 1
+        self._name = name
         self.rate = 1.0
+
+    def boot(self) -> None:
+        """The machine starts anew: what counted from its start counts from zero."""
+        self._boots += 1
+        self._wall_s += self._passed_s()
+        self._monotonic_s = 0.0
+        self._since_s = self._loop.now_s
 
     def set_rate(self, rate: float) -> None:
         passed_s = self._passed_s()
@@ -52,6 +61,9 @@ class MachineClock:
 
     def boot_ms(self) -> int:
         return self.monotonic_ms()
+
+    def boot_id(self) -> str:
+        return f"{self._name}-{self._boots}"
 
     def wall_ms(self) -> int:
         return int((self._wall_s + self._passed_s()) * 1000)

@@ -1,0 +1,117 @@
+"""What clients and observers saw, in the order in which they saw it. Checkers read it afterwards.
+
+Values are unique: each record that a client ever sends is another one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from headrace.model import TopicPartition
+
+
+class Sent(NamedTuple):
+    """A producer took the record; the order of these is the order of its calls."""
+
+    at_s: float
+    client: str
+    partition: TopicPartition
+    value: bytes
+
+
+class Acked(NamedTuple):
+    """With acks=all."""
+
+    at_s: float
+    client: str
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class GivenUp(NamedTuple):
+    """The record may be stored, or not."""
+
+    at_s: float
+    client: str
+    partition: TopicPartition
+    value: bytes
+
+
+class Read(NamedTuple):
+    """A consumer that goes on where it was was handed a record."""
+
+    at_s: float
+    client: str
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class ToldEnd(NamedTuple):
+    """The answer to a question for the latest offset."""
+
+    asked_s: float
+    at_s: float
+    client: str
+    partition: TopicPartition
+    offset: int
+
+
+class LeaderAcked(NamedTuple):
+    """That node told a producer that its records are stored."""
+
+    at_s: float
+    node_id: int
+    partition: TopicPartition
+    epoch: int
+
+
+class Watermark(NamedTuple):
+    """The high watermark of a leader. `life` names the process."""
+
+    at_s: float
+    life: str
+    partition: TopicPartition
+    epoch: int
+    offset: int
+
+
+class Final(NamedTuple):
+    """A record that is there when everything has healed."""
+
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class Replica(NamedTuple):
+    """The log of one replica when everything has healed, as a digest of its bytes."""
+
+    partition: TopicPartition
+    node_id: int
+    start_offset: int
+    end_offset: int
+    digest: str
+
+
+class NotRecovered(NamedTuple):
+    at_s: float
+    what: str
+
+
+class Unhandled(NamedTuple):
+    """An exception that no part of a node or client handled."""
+
+    what: str
+
+
+Event: TypeAlias = (
+    Sent | Acked | GivenUp | Read | ToldEnd | LeaderAcked | Watermark | Final | Replica | NotRecovered | Unhandled
+)
+
+
+class History:
+    def __init__(self, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        self.now_s = now_s
+        self.events: list[Event] = []
+        self.add: Callable[[Event], None] = self.events.append
