@@ -18,9 +18,9 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
 		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
-.PHONY: kafka-jars kafkajs kcat spark gcc tools
+.PHONY: kafka-jars kafkajs kcat spark gcc etcd tools
 
-tools: kafka-jars kafkajs kcat spark
+tools: kafka-jars kafkajs kcat spark etcd
 
 kafka-jars: $(TOOLS_DIR)/kafka/stamp
 $(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml
@@ -40,6 +40,11 @@ $(TOOLS_DIR)/node/stamp: tools/node/package.json
 
 kcat:
 	@$(call need,kcat,kcat)
+
+# Tests start etcd by themselves. The package would also start it as a service, which nobody here needs.
+etcd:
+	@command -v etcd >/dev/null || { $(call need,etcd,etcd-server) && \
+		{ ! command -v systemctl >/dev/null || systemctl disable --now etcd >/dev/null 2>&1 || true; }; }
 
 gcc:
 	@$(call need,gcc,gcc libc6-dev)

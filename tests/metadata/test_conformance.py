@@ -1,49 +1,11 @@
 """What every metadata store does, shown on each of them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
-from headrace.metadata.memory import MemoryData, MemoryStore
-from headrace.metadata.sqlite import SqliteStore
 from headrace.metadata.store import MAX_OPS, Cmp, MetadataStoreError, MetaStore, Put
-from headrace.system import SystemClock, ThreadOffload
-
-Opener: TypeAlias = Callable[[], Awaitable[MetaStore]]
-
-
-@pytest.fixture
-def offload() -> Iterator[ThreadOffload]:
-    threads = ThreadOffload()
-    yield threads
-    threads.close()
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-async def opener(request: pytest.FixtureRequest, tmp_path: Path, offload: ThreadOffload) -> AsyncIterator[Opener]:
-    """Opens the same store again with every call, as another process would."""
-    data, opened = MemoryData(), []
-
-    async def open_store() -> MetaStore:
-        store: MetaStore
-        if request.param == "memory":
-            store = MemoryStore(data)
-        else:
-            store = await SqliteStore.open(tmp_path / "headrace.db", offload, SystemClock())
-        opened.append(store)
-        return store
-
-    yield open_store
-    for store in opened:
-        await store.close()
-
-
-@pytest.fixture
-async def store(opener: Opener) -> MetaStore:
-    return await opener()
+from tests.metadata.conftest import Opener
 
 
 async def test_a_created_key_has_the_revision_that_created_it(store: MetaStore) -> None:
@@ -87,8 +49,9 @@ async def test_a_deleted_and_created_key_is_a_new_one(store: MetaStore) -> None:
     assert (await store.txn([Cmp(b"k", second, "create")])).ok
 
 
-async def test_deleting_what_is_absent_succeeds(store: MetaStore) -> None:
-    assert (await store.txn([Cmp(b"k", 0)], deletes=[b"k"])).ok
+async def test_deleting_what_is_absent_succeeds_and_moves_no_revision(store: MetaStore) -> None:
+    rev = (await store.load(b"")).rev
+    assert await store.txn([Cmp(b"k", 0)], deletes=[b"k"]) == (True, rev)
 
 
 async def test_one_transaction_writes_all_its_keys_at_one_revision(store: MetaStore) -> None:
