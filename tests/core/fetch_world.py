@@ -9,6 +9,7 @@ from headrace.core.fetch_answer import Answer, Fetch, handed_over
 from headrace.core.fetch_entries import Entry, Replica, TopicKey
 from headrace.core.fetch_session import Fetcher
 from headrace.core.fetch_sessions import FetchSessions, Refusal
+from headrace.core.leading import Leadership
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
 from headrace.wire.messages.fetch import (
@@ -48,6 +49,7 @@ class FakeReplica:
         self.high_watermark = 0
         self.last_stable_offset = 0
         self.subscribers: Entry | None = None
+        self.leadership: Leadership | None = None
         self.error = ErrorCode.NONE
         self.read_error = ErrorCode.NONE
         self.batches: list[Batch] = []
@@ -55,7 +57,8 @@ class FakeReplica:
         self.segment_start = 0
         self.reads = 0
 
-    def gate(self, current_leader_epoch: int) -> ErrorCode:
+    def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode:
+        assert by_follower in (False, True)
         if 0 <= current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if current_leader_epoch > self.leader_epoch:
@@ -234,7 +237,7 @@ class World:
 
     def fetch(self, body: FetchRequest, fetcher: Fetcher = ALICE, version: int = BY_NAME) -> Reply | Fetch:
         """Its reply, or the fetch that was parked."""
-        verdict, woken = self.sessions.receive(body, version, fetcher, self.now_ms)
+        verdict, woken, _ = self.sessions.receive(body, version, fetcher, self.now_ms)
         self.answer(woken)
         if isinstance(verdict, Refusal):
             return Reply(verdict.error, 0, {})

@@ -188,7 +188,7 @@ class TestNewsThatDidNotArrive:
         session_id = world.open([Ask("t", 0, 5), Ask("t", 1)]).session_id
         replica.high_watermark = 1
         world.answer(world.sessions.advanced(replica))
-        verdict, _ = world.sessions.receive(request(session_id, 1), BY_NAME, ALICE, world.now_ms)
+        verdict, *_ = world.sessions.receive(request(session_id, 1), BY_NAME, ALICE, world.now_ms)
         assert not isinstance(verdict, Refusal)
         answer = world.sessions.build(verdict, read, world.now_ms)
         replica.high_watermark = 2
@@ -202,7 +202,7 @@ class TestNewsThatDidNotArrive:
         replica = world.by_name["t", 0]
         session_id = world.open(some(2)).session_id
         self.raise_high_watermark(world, replica)
-        verdict, _ = world.sessions.receive(request(session_id, 1), BY_NAME, ALICE, world.now_ms)
+        verdict, *_ = world.sessions.receive(request(session_id, 1), BY_NAME, ALICE, world.now_ms)
         assert not isinstance(verdict, Refusal)
         answer = world.sessions.build(verdict, read, world.now_ms)
         world.reply(request(session_id, 2, forget=[("t", 0)], wait_ms=0))

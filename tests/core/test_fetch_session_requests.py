@@ -120,11 +120,11 @@ def test_a_throttled_answer_keeps_the_id_of_a_session_but_opens_none(world: Worl
     """T227-10: last-sent values stay as they were, so nothing that the throttled answer left out is lost."""
     session_id = world.open(two()).session_id
     world.produce(world.by_name["t", 0])
-    verdict, _ = world.sessions.receive(request(session_id, 1), BY_NAME, ALICE, world.now_ms)
+    verdict, *_ = world.sessions.receive(request(session_id, 1), BY_NAME, ALICE, world.now_ms)
     throttled = world.finish(verdict, throttle_ms=100)  # type: ignore[arg-type]  # a fetch, for it was not refused
     assert (throttled.error, throttled.session_id, throttled.parts) == (0, session_id, {})
     assert world.reply(request(session_id, 2)).with_records == [("t", 0)]
-    verdict, _ = world.sessions.receive(request(0, 0, two()), BY_NAME, ALICE, world.now_ms)
+    verdict, *_ = world.sessions.receive(request(0, 0, two()), BY_NAME, ALICE, world.now_ms)
     throttled = world.finish(verdict, throttle_ms=100)  # type: ignore[arg-type]  # a fetch, for it was not refused
     assert (throttled.error, throttled.session_id, throttled.parts) == (0, 0, {})
     assert len(world.sessions.cache) == 1

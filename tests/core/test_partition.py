@@ -211,7 +211,7 @@ def test_a_log_that_cannot_be_opened_has_given_out_nothing() -> None:
     partition = Partition("events", bytes(16), 0, 7, TopicConfig.resolve(BrokerConfig.parse({}), {}), open_log)
     with pytest.raises(CorruptLog):
         admit(partition, batch())
-    assert (partition.assigned_end_offset, partition.unwritten) == (0, [])
+    assert (partition.assigned_end_offset, len(partition.unwritten)) == (0, 0)
     assert partition.readable_bytes(0, 10) is None
 
 

@@ -58,7 +58,7 @@ class Appends:
             settle()
 
     def _write(self, partition: Hosted, now_ms: int) -> None:
-        batches, partition.unwritten = partition.unwritten, []
+        batches, partition.unwritten = partition.unwritten, ()
         if not batches:
             return  # it failed after it was queued
         try:

@@ -94,6 +94,8 @@ class Partitions:
         for index in indexes:
             directory = self._home_of(topic, index)
             partition = Hosted(topic, index, topic.partitions[index], directory, self._open_log)
+            if len(topic.partitions[index].replicas) > 1:
+                partition.stop_serving()  # until its role is known
             hosted.partitions[index] = partition
             self._hosted_in[directory] += 1
             self._recall(partition)
@@ -121,9 +123,8 @@ class Partitions:
             return
         remembered = directory.remembered(name, index)
         if remembered is not None:
-            partition.log_start_offset = remembered.log_start_offset
-            partition.log_end_offset = partition.assigned_end_offset = remembered.log_end_offset
-            partition.high_watermark = remembered.log_end_offset
+            committed = directory.checkpointed_high_watermark(name, index)
+            partition.log_found(remembered.log_start_offset, remembered.log_end_offset, committed)
             return
         try:
             _ = partition.log
@@ -149,11 +150,11 @@ class Partitions:
             partition.topic, partition.index, partition.topic_id, self._log_config(partition.config)
         )
         # Every incarnation appends under an epoch of its own, known before the first record of it.
-        opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
+        if partition.is_leading:
+            opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
         # What was remembered of a clean stop counts no more: the files may have been changed since.
-        partition.log_start_offset = opened.log_start_offset
-        partition.log_end_offset = partition.assigned_end_offset = opened.log_end_offset
-        partition.high_watermark = opened.log_end_offset
+        committed = partition.directory.checkpointed_high_watermark(partition.topic, partition.index)
+        partition.log_found(opened.log_start_offset, opened.log_end_offset, committed)
         self._tell_loss(partition)
         self.open[partition] = None
         return opened

@@ -7,6 +7,7 @@ small budget. Offsets alone never move an entry.
 from collections.abc import Callable
 from typing import TypeAlias
 
+from headrace.core import fetch_liveness
 from headrace.core.fetch_entries import Entry, Replica, View, limit_of
 from headrace.core.fetch_session import FetchSession
 from headrace.errors import ErrorCode
@@ -176,3 +177,5 @@ def handed_over(answer: Answer) -> None:
         session.compare(entry, replica)
         if data.records and entry in ready:
             ready[entry] = ready.pop(entry)
+            if session.privileged:
+                fetch_liveness.records_sent(entry)

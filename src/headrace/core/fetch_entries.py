@@ -13,6 +13,7 @@ from headrace.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from headrace.core.fetch_session import FetchSession
+    from headrace.core.leading import Leadership
 
 TopicKey: TypeAlias = str | bytes
 """A name up to Fetch version 12, an id from 13 on."""
@@ -31,11 +32,12 @@ class Replica(Protocol):
     log_start_offset: int
     log_end_offset: int
     high_watermark: int
+    leadership: Optional["Leadership"]  # of a leader with followers
     subscribers: Optional["Entry"]  # the first of a chain that this module alone changes
 
     @property
     def last_stable_offset(self) -> int: ...
-    def gate(self, current_leader_epoch: int) -> ErrorCode: ...
+    def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode: ...
     def readable_bytes(self, offset: int, limit_offset: int) -> int | None: ...
     def end_offset_for(self, epoch: int) -> tuple[int, int]: ...
 
@@ -120,9 +122,13 @@ def limit_of(replica: Replica, view: View) -> int:
 
 def fault_of(entry: Entry, replica: Replica) -> Fault | None:
     """Why this entry cannot be served from its replica. The order of the checks is part of the protocol."""
-    refusal = replica.gate(entry.current_leader_epoch)
+    refusal = replica.gate(entry.current_leader_epoch, entry.session.privileged)
     if refusal:
         return refusal
+    if replica.leadership is not None and entry.session.privileged:
+        stranger = _stranger(entry, replica.leadership)
+        if stranger is not None:
+            return stranger
     offset, last_fetched_epoch = entry.fetch_offset, entry.last_fetched_epoch
     # Of the leader's own epoch it is known where it ends, so that an idle log need not be opened to look it up.
     if last_fetched_epoch >= 0 and (last_fetched_epoch != replica.leader_epoch or offset > replica.log_end_offset):
@@ -137,6 +143,15 @@ def fault_of(entry: Entry, replica: Replica) -> Fault | None:
     if not replica.log_start_offset <= offset <= replica.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
     return None
+
+
+def _stranger(entry: Entry, leadership: "Leadership") -> ErrorCode | None:
+    """A node that holds no replica knows another assignment than we do: it, or we, must learn the newer one."""
+    if entry.session.fetcher.replica_id in leadership.followers:
+        return None
+    if entry.current_leader_epoch >= 0:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 def counted_bytes(entry: Entry, replica: Replica, limit_offset: int) -> int:

@@ -7,13 +7,13 @@ Every entry of the map is in at most one of
 and, unless it is in faults, it is in `quiet` exactly while the high watermark or the log start differ from what the
 fetcher was told. An entry in none of them is clean, and costs nothing.
 
-Replication adds its liveness marks (who is in step with the log end) where an entry is listed and where it leaves or
-enters these sets; followers' sessions already carry their identity and everything that they ask with.
+Where an entry of a follower is listed, and where it leaves or enters these sets, the leader is told: fetch_liveness.
 """
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.core import fetch_liveness
 from headrace.core.fetch_entries import (
     RIDES_ALONG,
     Entry,
@@ -68,10 +68,12 @@ class FetchSession:
         "id",
         "last_fetch_ms",
         "last_used_ms",
+        "lost",
         "privileged",
         "quiet",
         "rack",
         "ready",
+        "receipts",
         "size",
         "subscribed",
         "throttled",
@@ -101,6 +103,8 @@ class FetchSession:
         self.held: dict[Entry, None] = {}
         self.faults: dict[Entry, None] = {}
         self.quiet: dict[Entry, None] = {}
+        self.lost: dict[Entry, None] = {}  # entries that another session of the same follower speaks for now
+        self.receipts = 0  # requests received
         self.urgent = 0  # of the faults, those that cause an answer
         self.available_bytes = 0  # always the sum over `ready` while a fetch is parked
         self.waiter: Fetch | None = None
@@ -147,9 +151,13 @@ class FetchSession:
             return
         if entry.fault is not None:
             self.absolve(entry)
+            if self.privileged:
+                fetch_liveness.healed(entry)
         self._weigh(entry, replica)
         if self.announced:
             self.compare(entry, replica)
+        if self.privileged:
+            fetch_liveness.looked_at(entry)
 
     def advance(self, entry: Entry, replica: Replica) -> None:
         """After the log end, the high watermark or the last stable offset rose, and nothing else happened."""
@@ -159,6 +167,8 @@ class FetchSession:
         self._weigh(entry, replica)
         if self.announced:
             self.compare(entry, replica)
+        if self.privileged:
+            fetch_liveness.looked_at(entry)
 
     def blame(self, entry: Entry, fault: Fault) -> None:
         if entry.fault is None:
@@ -170,6 +180,8 @@ class FetchSession:
         entry.fault = fault
         if fault not in RIDES_ALONG:
             self.urgent += 1
+        if self.privileged:
+            fetch_liveness.looked_at(entry)
 
     def absolve(self, entry: Entry) -> None:
         if entry.fault not in RIDES_ALONG:

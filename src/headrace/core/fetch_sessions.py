@@ -5,9 +5,10 @@ Everything that waits or watches is here, nothing is read or sent. The caller an
 that step.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from headrace.core import fetch_liveness
 from headrace.core.fetch_answer import Answer, Fetch, Read, build_parts
 from headrace.core.fetch_cache import SessionCache
 from headrace.core.fetch_entries import Entry, Replica, Subscriptions, TopicKey, View, watching
@@ -32,10 +33,14 @@ class Refusal(NamedTuple):
 
 
 class Received(NamedTuple):
-    """`woken` are parked fetches that this request ends; they are answered before it."""
+    """`woken` are parked fetches that this request ends; they are answered before it.
+
+    `followed` are replicas whose follower told how far it is: the high watermark may move, and the ISR grow.
+    """
 
     verdict: Fetch | Refusal
     woken: list[Fetch]
+    followed: Sequence[Replica] = ()
 
 
 def never_throttled(entry: Entry) -> bool:  # noqa: ARG001  # replication quotas come with replication
@@ -89,9 +94,13 @@ class FetchSessions:
             return self._refuse(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
         overtaken = self._unpark(session)
         session.epoch = next_epoch(session.epoch)
-        session.last_fetch_ms = now_ms
         self.cache.touch(session, now_ms)
-        if not self._apply(session, request, fetcher):
+        followed: list[Replica] = []
+        fits = self._apply(session, request, fetcher, now_ms, followed)
+        # Not before: what an entry was in step with until now, it was at the fetch before.
+        session.last_fetch_ms = now_ms
+        session.receipts += 1
+        if not fits:
             # What it wants to add does not fit the memory for sessions. A full fetch is served in any case.
             self._close(session)
             return Received(self._refuse(ErrorCode.FETCH_SESSION_ID_NOT_FOUND).verdict, overtaken)
@@ -99,7 +108,7 @@ class FetchSessions:
         if session.size == 0:
             self._close(session)
             fetch.session_id = 0
-        return Received(fetch, overtaken)
+        return Received(fetch, overtaken, followed)
 
     def _receive_full(self, request: FetchRequest, by_id: bool, fetcher: Fetcher, now_ms: int) -> Received:
         woken: list[Fetch] = []
@@ -110,9 +119,11 @@ class FetchSessions:
             fetcher, by_id, view_of(request, fetcher), request.rack_id, self.acl_version, self._throttled
         )
         session.last_fetch_ms = now_ms
-        self._list(session, request)
+        followed: list[Replica] = []
+        self._list(session, request, now_ms, followed)
+        session.receipts += 1
         opens_session = request.session_epoch != CLOSING_EPOCH
-        return Received(self._fetch(session, request, full=True, opens_session=opens_session), woken)
+        return Received(self._fetch(session, request, full=True, opens_session=opens_session), woken, followed)
 
     def _fetch(self, session: FetchSession, request: FetchRequest, *, full: bool, opens_session: bool) -> Fetch:
         return Fetch(
@@ -128,7 +139,14 @@ class FetchSessions:
         self.errors[error] = self.errors.get(error, 0) + 1
         return Received(Refusal(error), [])
 
-    def _apply(self, session: FetchSession, request: FetchRequest, fetcher: Fetcher) -> bool:
+    def _apply(
+        self,
+        session: FetchSession,
+        request: FetchRequest,
+        fetcher: Fetcher,
+        now_ms: int,
+        followed: list[Replica],
+    ) -> bool:
         """Lists, then forgets: a partition in both ends up removed. False when the sessions have become too big."""
         size_before = session.size
         view = view_of(request, fetcher)
@@ -138,7 +156,9 @@ class FetchSessions:
             for entry in session:
                 self._look_up_again(entry)
         if request.topics:
-            self._list(session, request)
+            self._list(session, request, now_ms, followed)
+        if session.lost:
+            self._speak_again(session, now_ms, followed)
         for topic in request.forgotten_topics_data:
             key = topic.topic_id if session.uses_topic_ids else topic.topic
             self.partitions_visited += len(topic.partitions)
@@ -148,7 +168,15 @@ class FetchSessions:
                     self._forget(session, forgotten)
         return session.size == size_before or self.cache.grew(session.size - size_before)
 
-    def _list(self, session: FetchSession, request: FetchRequest) -> None:
+    def _speak_again(self, session: FetchSession, now_ms: int, followed: list[Replica]) -> None:
+        """Another session spoke for these followers since. This one is in use, so that it does again."""
+        for entry in list(session.lost):
+            replica = fetch_liveness.listed(entry, now_ms)
+            if replica is not None:
+                followed.append(replica)
+
+    def _list(self, session: FetchSession, request: FetchRequest, now_ms: int, followed: list[Replica]) -> None:
+        privileged = session.privileged
         by_id = session.uses_topic_ids
         find = self._find_by_id if by_id else self._find_by_name
         for topic in request.topics:
@@ -161,8 +189,12 @@ class FetchSessions:
             for asked in topic.partitions:
                 entry = entries.get(asked.partition)
                 if entry is not None:
+                    if privileged:
+                        fetch_liveness.about_to_ask(entry)
                     entry.ask(asked)
                     session.settle(entry)
+                    if privileged and (replica := fetch_liveness.listed(entry, now_ms)) is not None:
+                        followed.append(replica)
                     continue
                 entry = entries[asked.partition] = Entry(session, key, asked)
                 session.size += 1
@@ -174,6 +206,8 @@ class FetchSessions:
                 else:
                     entry.replica = found
                     session.settle(entry)
+                if privileged and (replica := fetch_liveness.listed(entry, now_ms)) is not None:
+                    followed.append(replica)
                 if session.subscribed:
                     self._subscriptions.add(entry)
 
@@ -203,6 +237,8 @@ class FetchSessions:
         found = find(entry.topic, entry.index)
         replica = None if isinstance(found, ErrorCode) else found
         moves = session.subscribed and replica is not entry.replica
+        if session.privileged and replica is not entry.replica:
+            fetch_liveness.released(entry)
         if moves:
             self._subscriptions.remove(entry)
         self._judge(entry, found, self._denied(session, entry.topic, found))
@@ -210,6 +246,8 @@ class FetchSessions:
             self._subscriptions.add(entry)
 
     def _forget(self, session: FetchSession, entry: Entry) -> None:
+        if session.privileged:
+            fetch_liveness.released(entry)
         if session.subscribed:
             self._subscriptions.remove(entry)
         session.remove(entry)
@@ -257,6 +295,9 @@ class FetchSessions:
                 self._subscriptions.add(entry)
 
     def _unsubscribe(self, session: FetchSession) -> None:
+        if session.privileged:
+            for entry in session:
+                fetch_liveness.released(entry)
         if session.subscribed:
             session.subscribed = False
             for entry in session:
@@ -357,6 +398,12 @@ class FetchSessions:
         for session in self.cache.values():
             if session.fetcher.replica_id == replica_id and session.fetcher.broker_epoch == broker_epoch:
                 woken += self._close(session)
+        for fetch in list(self._parked):
+            session = fetch.session
+            if session.fetcher.replica_id == replica_id and session.fetcher.broker_epoch == broker_epoch:
+                fetch.opens_session = False
+                self._unsubscribe(session)
+                woken += self._unpark(session)
         return woken
 
 

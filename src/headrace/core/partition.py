@@ -3,13 +3,19 @@
 Always holds: log_start_offset ≤ high_watermark ≤ log_end_offset ≤ assigned_end_offset. `assigned` is given out when a
 batch is accepted; `log_end_offset` follows when its bytes are written (and synced, where the topic asks for it).
 Clients are answered from `log_end_offset` and below only.
+
+A replica leads alone, leads others (`leadership`), or does not lead. `error` is what clients get: 6 where it does not
+lead, else the `fault` of the disk. A new one leads alone, until it is told otherwise.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
 
 from headrace.config import TopicConfig
+from headrace.core.cluster import IsrMember, PartitionRecord
+from headrace.core.election import Nodes
 from headrace.core.epochs import EpochList
+from headrace.core.leading import LAG_MS_MAX, Leadership
 from headrace.core.producers import Duplicate, ProducerTable
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
@@ -35,6 +41,9 @@ if TYPE_CHECKING:
 CODEC_MAX = 4
 NO_TIMESTAMP = -1
 APPEND_TIME = "LogAppendTime"
+LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
+
+_NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class ReplicaLog(Protocol):
@@ -76,9 +85,11 @@ class Partition(Generic[L]):
         "assigned_end_offset",
         "config",
         "error",
+        "fault",
         "high_watermark",
         "index",
         "leader_epoch",
+        "leadership",
         "log_end_offset",
         "log_start_offset",
         "subscribers",
@@ -102,13 +113,14 @@ class Partition(Generic[L]):
         self.index = index
         self.leader_epoch = leader_epoch
         self.config = config
-        self.error = ErrorCode.NONE
+        self.error = self.fault = ErrorCode.NONE
+        self.leadership: Leadership | None = None
         self.log_start_offset = 0
         self.high_watermark = 0
         self.log_end_offset = 0
         self.assigned_end_offset = 0
         self.subscribers: Entry | None = None
-        self.unwritten: list[Accepted] = []
+        self.unwritten: Sequence[Accepted] = ()  # a list only while there is something in it
         self.waiting_acks: dict[Callable[[], None], None] | None = None
         self._log: L | None = None
         self._open_log = open_log
@@ -128,12 +140,19 @@ class Partition(Generic[L]):
     def last_stable_offset(self) -> int:
         return self.high_watermark
 
-    def gate(self, current_leader_epoch: int) -> ErrorCode:
-        """Whether a request that names this leader epoch (-1: none) may be served."""
+    @property
+    def is_leading(self) -> bool:
+        """Also while it has stepped down: what was accepted before may still be acknowledged."""
+        return self.leadership is not None or self.error is not _NOT_LEADER
+
+    def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode:
+        """Whether a request that names this leader epoch (-1: none) may be served. Epochs come before leadership."""
         if current_leader_epoch != self.leader_epoch and current_leader_epoch >= 0:
             if current_leader_epoch < self.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if by_follower and self.leadership is not None:
+            return self.fault
         return self.error
 
     def readable_bytes(self, offset: int, limit_offset: int) -> int | None:
@@ -177,7 +196,11 @@ class Partition(Generic[L]):
         if header.producer_id >= 0:
             producers.record(header, base_offset, now_ms)
         end_offset = self.assigned_end_offset = base_offset + header.record_count
-        self.unwritten.append(Accepted(records, header))
+        unwritten = self.unwritten
+        if type(unwritten) is list:
+            unwritten.append(Accepted(records, header))
+        else:
+            self.unwritten = [Accepted(records, header)]
         return Appended(base_offset, end_offset, append_time_ms)
 
     def _judge(self, records: memoryview, size: int, fields: tuple[int, ...], now_ms: int) -> ErrorCode:
@@ -224,19 +247,167 @@ class Partition(Generic[L]):
             return ErrorCode.INVALID_TIMESTAMP
         return ErrorCode.NONE
 
-    def written_up_to(self, offset: int) -> None:
+    def written_up_to(self, offset: int, now_ms: int = 0) -> None:
         """The bytes below `offset` are where an acknowledgement wants them. A single replica commits by itself."""
         assert self.log_end_offset <= offset <= self.assigned_end_offset
         self.log_end_offset = offset
-        self.high_watermark = offset
+        if self.leadership is not None:
+            self.commit(now_ms)
+        elif self.error is not _NOT_LEADER:
+            self.high_watermark = offset
 
     def fail(self, error: ErrorCode) -> None:
         """The disk let this partition down: nothing more is accepted, and what was only queued never happened."""
-        self.error = error
-        self.unwritten.clear()
+        self.fault = error
+        if self.is_leading:
+            self.error = error
+        self.unwritten = ()
         self.assigned_end_offset = self.log_end_offset
         self._log = None
 
     def log_start_moved(self, offset: int) -> None:
         assert self.log_start_offset <= offset <= self.high_watermark
         self.log_start_offset = offset
+
+    def log_found(self, log_start: int, log_end: int, checkpointed_high_watermark: int) -> None:
+        """What the disk says. Only who leads alone knows that all of it is committed."""
+        self.log_start_offset = log_start
+        self.log_end_offset = self.assigned_end_offset = log_end
+        if self.leadership is None and self.is_leading:
+            self.high_watermark = log_end
+        else:
+            known = max(self.high_watermark, checkpointed_high_watermark)
+            self.high_watermark = min(max(known, log_start), log_end)
+
+    # Leading.
+
+    def lead(
+        self, record: PartitionRecord, broker_epoch: int, now_ms: int, nodes: Nodes, lag_ms_max: int = LAG_MS_MAX
+    ) -> bool:
+        """Takes or keeps the leadership that the record gives to the broker of this registration.
+
+        False: it names another registration of the broker, from which nobody leads. What was queued for an earlier
+        leadership has been written before.
+        """
+        if IsrMember(record.leader, broker_epoch) not in record.isr:
+            self.stop_serving()
+            return False
+        known = self.leadership
+        was_leading = self.is_leading
+        goes_on = was_leading and record.leader_epoch - self.leader_epoch in (0, 1)
+        if record.leader_epoch != self.leader_epoch or not was_leading:
+            self._begin_epoch(record.leader_epoch)
+        if len(record.replicas) == 1:
+            self.leadership = None
+            self.high_watermark = self.log_end_offset
+        elif known is not None and goes_on and self._entry_of(known.record) == broker_epoch:
+            known.adopt(record, self.log_end_offset, now_ms)
+        else:
+            self.leadership = Leadership(
+                record, self.topic_id, self.index, nodes, self.log_end_offset, now_ms, lag_ms_max
+            )
+        self._tell_role()
+        self.commit(now_ms)
+        return True
+
+    @staticmethod
+    def _entry_of(record: PartitionRecord) -> int:
+        return next((member.broker_epoch for member in record.isr if member.broker_id == record.leader), -1)
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        self.leader_epoch = leader_epoch
+        self.assigned_end_offset = max(self.assigned_end_offset, self.log_end_offset)
+        if self._log is not None:
+            self._log.epochs.assign(leader_epoch, self.assigned_end_offset)
+
+    def _tell_role(self) -> None:
+        leadership = self.leadership
+        stepped_down = leadership is not None and leadership.stepped_down_ms is not None
+        self.error = _NOT_LEADER if stepped_down else self.fault
+
+    def commit(self, now_ms: int = 0) -> bool:
+        """Moves the high watermark as far as the replicas allow. True if it moved."""
+        leadership = self.leadership
+        if leadership is None:
+            return False
+        before = self.high_watermark
+        self.high_watermark = leadership.high_watermark(
+            self.log_end_offset, before, self.config.min_insync_replicas, now_ms
+        )
+        return self.high_watermark > before
+
+    def step_down(self, partition_epoch: int, now_ms: int) -> ErrorCode:
+        """Stops serving clients, for this record. Followers are served on."""
+        if self.leadership is None:
+            return _NOT_LEADER
+        refused = self.leadership.step_down(partition_epoch, now_ms)
+        self._tell_role()
+        return refused
+
+    def refuses_acks_all(self) -> bool:
+        """Too few replicas are in sync, so that nothing is appended that should be on more of them."""
+        leadership = self.leadership
+        return leadership is not None and leadership.is_under_min_isr(self.config.min_insync_replicas)
+
+    def lacks_acks_all(self) -> bool:
+        """The same, of what was appended and is committed."""
+        leadership = self.leadership
+        return leadership is not None and leadership.is_maximal_isr_under_min(self.config.min_insync_replicas)
+
+    @property
+    def is_list_guarded(self) -> bool:
+        """The leader before may have told clients of offsets that this one does not yet know to be committed."""
+        leadership = self.leadership
+        return (
+            leadership is not None
+            and leadership.list_guard > self.high_watermark
+            and not self.config.unclean_leader_election_enable
+        )
+
+    def list_guard_refuses(self, scope: str, timestamp: int, found: int | None, limit_offset: int) -> bool:
+        """Whether a client's lookup of this timestamp, which found this offset (None: nothing), is not answered.
+
+        `limit_offset` is the first offset that the client may not read.
+        """
+        if not self.is_list_guarded:
+            return False
+        if scope == "all" or timestamp == LATEST:
+            return True
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            return False
+        return found is None or found >= limit_offset
+
+    # Not leading.
+
+    def follow(self, record: PartitionRecord) -> None:
+        """Another node leads, or nobody does. What was queued has been written before."""
+        self.stop_serving()
+        self.leader_epoch = record.leader_epoch
+
+    def stop_serving(self) -> None:
+        """This node does not lead it, by whatever it knows now. What was queued has been written before."""
+        assert not self.unwritten
+        self.leadership = None
+        self.error = _NOT_LEADER
+        if self._log is not None:
+            # Bytes that wait for their sync count: the next ones go after them.
+            self.log_end_offset = self.assigned_end_offset = self._log.log_end_offset
+
+    def follower_appended(self, end_offset: int, leader_high_watermark: int, leader_log_start: int) -> bool:
+        """The log ends there after a fetch, and the leader told its offsets. True if offsets that clients see moved."""
+        assert end_offset >= self.log_end_offset
+        self.log_end_offset = self.assigned_end_offset = end_offset
+        before = self.high_watermark, self.log_start_offset
+        self.high_watermark = max(self.high_watermark, min(leader_high_watermark, end_offset))
+        self.log_start_offset = max(self.log_start_offset, min(leader_log_start, self.high_watermark))
+        return before != (self.high_watermark, self.log_start_offset)
+
+    def truncated_to(self, offset: int) -> None:
+        self.log_end_offset = self.assigned_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+        self.log_start_offset = min(self.log_start_offset, offset)
+
+    def restarted_at(self, offset: int) -> None:
+        """Everything was dropped; the log begins and ends here."""
+        self.log_end_offset = self.assigned_end_offset = offset
+        self.high_watermark = self.log_start_offset = offset

@@ -42,7 +42,7 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
             request.reply(_refuse_node(body, refusal))
             return
     sessions = broker.fetch_events.sessions
-    verdict, woken = sessions.receive(body, request.version, fetcher, broker.clock.monotonic_ms())
+    verdict, woken, _ = sessions.receive(body, request.version, fetcher, broker.clock.monotonic_ms())
     if log.isEnabledFor(logging.DEBUG):
         log.debug(
             "fetch %d of %s: session %d epoch %d, %d topics listed, %d forgotten",
