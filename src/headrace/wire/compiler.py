@@ -45,9 +45,9 @@ def precompile(*classes: type[Message], decoders: bool = True, encoders: bool = 
     decodes requests and encodes responses; it can leave out the rest."""
     for cls in classes:
         for version in cls.versions:
-            if decoders:
+            if decoders and version not in cls.decoders:
                 _decoder(cls, version, version)
-            if encoders:
+            if encoders and version not in cls.encoders:
                 _encoder(cls, version)
 
 
