@@ -61,7 +61,7 @@ def test_a_good_history_has_no_violation() -> None:
 @pytest.mark.parametrize(
     ("kind", "events"),
     [
-        ("lost write", [Acked(1.0, "p1", P, 0, b"a"), Final(P, 0, b"c")]),
+        ("lost write", [Acked(1.0, "p1", P, 0, b"a"), Final(P, 1, b"c")]),
         ("lost write", [Acked(1.0, "p1", P, 0, b"a"), Final(Q, 0, b"a")]),
         ("duplicate", [Final(P, 0, b"a"), Final(P, 1, b"a")]),
         ("inconsistent offsets", [Acked(1.0, "p1", P, 1, b"a"), Final(P, 0, b"a"), Final(P, 1, b"b")]),

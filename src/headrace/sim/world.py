@@ -151,6 +151,7 @@ class World:
         self.data = self.loop.outside.context.run(MemoryData, MachineClock(self.loop, START_WALL_MS, "store"))
         self.nodes = [SimNode(self, node_id, settings or {}) for node_id in range(1, brokers + 1)]
         self.bootstrap = ",".join(f"{node.host}:{PORT}" for node in self.nodes)
+        self.client_hosts: list[str] = []
         self.store_delay_ms = 1
 
     def random_for(self, purpose: str) -> Random:
@@ -162,6 +163,7 @@ class World:
 
     def new_client(self, name: str) -> tuple[Process, Outside]:
         """A process on a machine of its own, and what its client objects are handed."""
+        self.client_hosts.append(name)
         clock = MachineClock(self.loop, START_WALL_MS, name)
         process = Process(self.loop, name, clock)
         return process, Outside(self.network.view(process, name), clock, SimRandom(f"{self.seed} {name}"))

@@ -1,0 +1,72 @@
+"""Looks into the nodes of a world from outside, as no client can: leaders, high watermarks, the bytes of logs."""
+
+import hashlib
+from collections.abc import Sequence
+
+from headrace.broker.partitions import Hosted
+from headrace.model import TopicPartition
+from headrace.sim.history import History, Replica, Watermark
+from headrace.sim.world import SimNode, World
+
+LOOK_EVERY_S = 0.25
+
+
+class Observer:
+    def __init__(self, world: World, history: History) -> None:
+        self._world = world
+        self._history = history
+        self._led: dict[TopicPartition, tuple[int, int]] = {}
+
+    def start(self) -> None:
+        loop = self._world.loop
+        loop.at(loop.now_s + LOOK_EVERY_S, loop.outside, self._look)
+
+    def _look(self) -> None:
+        for node in self._world.nodes:
+            for hosted in _led_by(node):
+                self._see(node, hosted)
+        self.start()
+
+    def _see(self, node: SimNode, hosted: Hosted) -> None:
+        partition = TopicPartition(hosted.topic, hosted.index)
+        now_s = self._world.loop.now_s
+        self._history.add(Watermark(now_s, node.process.name, partition, hosted.leader_epoch, hosted.high_watermark))
+        leads = (node.node_id, hosted.leader_epoch)
+        if self._led.get(partition) != leads and leads[1] > self._led.get(partition, (0, -1))[1]:
+            self._led[partition] = leads
+            self._world.story.tell(node.host, f"leads {partition} in epoch {hosted.leader_epoch}")
+
+    async def until_in_sync(self, partitions: Sequence[TopicPartition]) -> None:
+        """Until all replicas end at the same offset."""
+        while not all(self._is_in_sync(partition) for partition in partitions):
+            await self._world.passing(0.25)
+
+    def _is_in_sync(self, partition: TopicPartition) -> bool:
+        found = [hosted for node in self._world.nodes if (hosted := _find(node, partition)) is not None]
+        return bool(found) and len({(hosted.log_end_offset, hosted.high_watermark) for hosted in found}) == 1
+
+    def add_replicas(self, partitions: Sequence[TopicPartition]) -> None:
+        for partition in partitions:
+            for node in self._world.nodes:
+                hosted = _find(node, partition)
+                if hosted is not None:
+                    log = hosted.log
+                    end = hosted.log_end_offset
+                    digest = hashlib.sha256()
+                    offset = log.log_start_offset
+                    digest.update(bytes(log.read(offset, 1 << 30, end, True)) if offset < end else b"")
+                    replica = Replica(partition, node.node_id, offset, end, digest.hexdigest())
+                    self._history.add(replica)
+
+
+def _led_by(node: SimNode) -> list[Hosted]:
+    if node.node is None or node.node.broker is None:
+        return []
+    return list(node.node.broker.partitions.open)
+
+
+def _find(node: SimNode, partition: TopicPartition) -> Hosted | None:
+    if node.node is None or node.node.broker is None:
+        return None
+    hosted = node.node.broker.partitions.find_by_name(*partition)
+    return hosted if isinstance(hosted, Hosted) else None

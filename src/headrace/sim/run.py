@@ -1,0 +1,176 @@
+"""One seed, from the first start of a cluster to the verdict of the checkers."""
+
+import asyncio
+import gc
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.client import Admin, NewTopic, Outside, Producer
+from headrace.errors import KafkaError
+from headrace.model import TopicPartition
+from headrace.sim import clients
+from headrace.sim.checkers import Violation, check
+from headrace.sim.clients import Work
+from headrace.sim.faults import Faults
+from headrace.sim.history import Acked, History, NotRecovered, Unhandled
+from headrace.sim.loop import Stuck
+from headrace.sim.observer import Observer
+from headrace.sim.plan import Fault, draw_plan, without
+from headrace.sim.world import World
+
+SECONDS = 60.0
+RECOVERY_S_MAX = 60.0
+TOPIC = "t"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """What a run is made of, apart from its seed."""
+
+    brokers: int = 1
+    partitions: int = 2
+    producers: int = 2
+    seconds: float = SECONDS
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    seed: int
+    plan: list[Fault]
+    violations: list[Violation]
+    story: list[str]
+    digest: int
+    handles: int
+    acked: int
+
+    @property
+    def kinds(self) -> set[str]:
+        return {violation.kind for violation in self.violations}
+
+
+class Run:
+    def __init__(self, seed: int, scenario: Scenario, plan: Sequence[Fault] | None = None) -> None:
+        self.seed = seed
+        self.scenario = scenario
+        self.world = world = World(seed, scenario.brokers, scenario.settings)
+        random = world.random_for("plan")
+        # One copy survives a power loss only if it is on disk.
+        self.is_flushed = random.random() < 0.5
+        drawn = draw_plan(random, scenario.brokers, scenario.seconds, with_power_loss=self.is_flushed)
+        self.plan = drawn if plan is None else list(plan)
+        self.history = History(world.loop.time)
+        self.partitions = [TopicPartition(TOPIC, index) for index in range(scenario.partitions)]
+        self.work = Work(world.bootstrap, self.partitions, self.history, scenario.seconds)
+        self.observer = Observer(world, self.history)
+
+    def verdict(self) -> Verdict:
+        world = self.world
+        was_collecting = gc.isenabled()
+        gc.disable()  # a collector would run finalisers at moments of its own
+        try:
+            world.loop.run(self._main(), self.scenario.seconds + 10 * RECOVERY_S_MAX)
+        except Stuck as error:
+            self.history.add(NotRecovered(world.loop.now_s, str(error)))
+        finally:
+            if was_collecting:
+                gc.enable()
+            world.close()
+        for failure in world.loop.failures:
+            self.history.add(Unhandled(failure))
+        events = self.history.events
+        acked = sum(isinstance(event, Acked) for event in events)
+        return Verdict(
+            self.seed,
+            self.plan,
+            check(events),
+            world.story.lines(),
+            world.loop.digest,
+            world.loop.handles_run,
+            acked,
+        )
+
+    async def _main(self) -> None:
+        world = self.world
+        for node in world.nodes:
+            node.start()
+        await world.until_serving()
+        _, outside = world.new_client("admin")
+        await self._create_topic(outside)
+        self.observer.start()
+        jobs = [self._start(name, job) for name, job in self._jobs()]
+        faults = Faults(world)
+        for fault in self.plan:
+            await asyncio.sleep(max(0.0, fault.at_s - world.loop.now_s))
+            faults.happen(fault)
+        await asyncio.sleep(max(0.0, self.scenario.seconds - world.loop.now_s))
+        faults.heal()
+        try:
+            async with asyncio.timeout(RECOVERY_S_MAX):
+                await self._recover(outside, jobs)
+        except (TimeoutError, KafkaError) as error:
+            self.history.add(NotRecovered(world.loop.now_s, f"{RECOVERY_S_MAX:.0f} s after the last fault: {error!r}"))
+
+    async def _create_topic(self, outside: Outside) -> None:
+        brokers = self.scenario.brokers
+        configs = {"flush.messages": "1"} if self.is_flushed else {}
+        if brokers > 2:
+            configs["min.insync.replicas"] = "2"
+        async with Admin(self.world.bootstrap, outside=outside) as admin:
+            copies = min(3, brokers)
+            await admin.create_topics([NewTopic(TOPIC, len(self.partitions), copies, configs=configs)])
+
+    def _jobs(self) -> list[tuple[str, Any]]:
+        random_for = self.world.random_for
+        jobs: list[tuple[str, Any]] = [
+            (name, lambda outside, name=name: clients.produce(self.work, name, outside, random_for(name)))
+            for name in (f"p{number}" for number in range(1, self.scenario.producers + 1))
+        ]
+        jobs.append(("c1", lambda outside: clients.consume(self.work, "c1", outside)))
+        jobs.append(("asker", lambda outside: clients.ask_ends(self.work, "asker", outside, random_for("asker"))))
+        return jobs
+
+    def _start(self, name: str, job: Any) -> "asyncio.Task[None]":
+        process, outside = self.world.new_client(name)
+        work: Coroutine[Any, Any, None] = job(outside)
+        return self.world.loop.spawn(process, work)
+
+    async def _recover(self, outside: Outside, jobs: list["asyncio.Task[None]"]) -> None:
+        """Every partition takes a write again, every client comes to its end, all replicas are the same."""
+        await self.world.until_serving(RECOVERY_S_MAX)
+        async with Producer(self.world.bootstrap, outside=outside, client_id="last", linger_ms=0) as producer:
+            await asyncio.gather(
+                *(
+                    clients.send(self.history, "last", producer, partition, f"last-{partition}".encode())
+                    for partition in self.partitions
+                )
+            )
+        await asyncio.gather(*jobs)
+        await self.observer.until_in_sync(self.partitions)
+        await clients.read_everything(self.work, outside)
+        self.observer.add_replicas(self.partitions)
+
+
+def run_seed(seed: int, scenario: Scenario, plan: Sequence[Fault] | None = None) -> Verdict:
+    return Run(seed, scenario, plan).verdict()
+
+
+def shorten(failed: Verdict, scenario: Scenario, runs_max: int = 60) -> Verdict:
+    """The same violation with fewer faults: takes away halves, quarters, and so on, while it still fails."""
+    kind = failed.violations[0].kind
+    size = max(1, len(failed.plan) // 2)
+    runs = 0
+    while failed.plan and runs < runs_max:
+        at = 0
+        while at < len(failed.plan) and runs < runs_max:
+            runs += 1
+            tried = run_seed(failed.seed, scenario, without(failed.plan, at, size))
+            if kind in tried.kinds:
+                failed = tried
+            else:
+                at += size
+        if size == 1:
+            break
+        size = max(1, size // 2)
+    return failed
