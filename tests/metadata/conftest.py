@@ -98,5 +98,5 @@ async def empty(addresses: list[str]) -> None:
 async def until(condition: Callable[[], bool]) -> None:
     """For what no future tells."""
     async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110  # what tests wait for has no event of its own
             await asyncio.sleep(0.01)

@@ -100,10 +100,10 @@ class EtcdCluster:
     def __init__(self, directory: Path, size: int = 1, scheme: str = "http", extra: Sequence[str] = ()) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.members = [EtcdMember(f"n{n}", directory / f"n{n}", scheme, extra) for n in range(size)]
-        self._initial = ",".join(f"{member.name}=http://127.0.0.1:{member.peer_port}" for member in self.members)
+        self.initial = ",".join(f"{member.name}=http://127.0.0.1:{member.peer_port}" for member in self.members)
         try:
             for member in self.members:
-                member.start(self._initial)
+                member.start(self.initial)
             if scheme == "http":
                 self.wait_ready()
         except BaseException:
@@ -133,7 +133,7 @@ class EtcdCluster:
         raise RuntimeError("the etcd cluster elects no leader")
 
     def restart(self, member: EtcdMember) -> None:
-        member.start(self._initial)
+        member.start(self.initial)
         self.wait_ready()
 
     def close(self) -> None:

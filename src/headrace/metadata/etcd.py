@@ -77,7 +77,10 @@ class EtcdStore:
     async def txn(self, when: Sequence[Cmp], puts: Sequence[Put] = (), deletes: Sequence[bytes] = ()) -> TxnResult:
         check_txn(when, puts, deletes)
         answer = await self._ask_once("KV/Txn", messages.txn_request(when, puts, deletes))
-        return TxnResult(*messages.read_txn(answer))
+        try:
+            return TxnResult(*messages.read_txn(answer))
+        except messages.BadMessage as error:
+            raise OutcomeUnknown(str(error)) from error
 
     async def watch(self, prefix: bytes, after_rev: int) -> AsyncGenerator[Revision, None]:
         position = after_rev

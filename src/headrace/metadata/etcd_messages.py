@@ -7,15 +7,18 @@ Field numbers are those of etcd 3.4 to 3.6.
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from headrace.metadata.store import KV, Cmp, Event, Put, prefix_end
+from headrace.metadata.store import KV, Cmp, Event, MetadataStoreError, Put, prefix_end
 
 _BYTES = 2
 _COMPARE_TARGET = {"create": 1, "mod": 2}
 _COMPARE_REVISION_FIELD = {"create": 5, "mod": 6}
 
 
-class BadMessage(ValueError):
+class BadMessage(MetadataStoreError):
     """What came is no message of etcd's."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"etcd sent what cannot be read: {reason}")
 
 
 class RangeAnswer(NamedTuple):

@@ -15,7 +15,14 @@ PROGRESS_S = 2.0
 SILENCE_S_MAX = 5.0
 """Progress is asked for every 2 s, so that a member which says nothing for so long hangs."""
 
-STREAM_FAILURES = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, ConnectionError, TimeoutError)
+STREAM_FAILURES = (
+    grpc.aio.AioRpcError,
+    grpc.aio.UsageError,
+    asyncio.InvalidStateError,
+    ConnectionError,
+    TimeoutError,
+    messages.BadMessage,
+)
 """How a stream ends. Writing to one that is finished already raises InvalidStateError."""
 
 
