@@ -207,7 +207,14 @@ class BrokerConfig:
     """The effective settings of a node. Those marked dynamic change while it runs, by a new BrokerConfig."""
 
     auto_create_topics_enable: bool = flag(True, "Whether asking for an unknown topic creates it.")
+    auto_leader_rebalance_enable: bool = flag(
+        True, "Whether leaderships go back to the first replica of a partition by themselves.", dynamic=True
+    )
+    broker_heartbeat_interval_ms: int = whole(2_000, "How often a node renews its registration.", low=100)
     broker_rack: str | None = word(None, "The rack of this node, for clients that prefer near replicas.")
+    broker_session_timeout_ms: int = whole(
+        9_000, "How long a node that nobody hears of counts as running.", low=1_000, high=INT_MAX
+    )
     compression_type: str = word(
         "producer",
         "Default of the topic setting compression.type.",
@@ -226,6 +233,9 @@ class BrokerConfig:
         "A setting of Headrace.",
     )
     fetch_max_bytes: int = whole(57_671_680, "The most that one fetch response holds.", low=1024, high=INT_MAX)
+    leader_imbalance_check_interval_seconds: int = whole(
+        300, "How often leaderships are moved back to the first replicas.", low=1, dynamic=True
+    )
     list_offsets_guard_scope: str = word(
         "all",
         "Which lookups of offsets are refused while a new leader does not know how far the log is committed: all, "
@@ -354,6 +364,9 @@ class BrokerConfig:
     )
     unclean_leader_election_enable: bool = flag(
         False, "Default of the topic setting unclean.leader.election.enable.", dynamic=True
+    )
+    unclean_leader_election_interval_ms: int = whole(
+        300_000, "How often partitions without a leader are looked at again.", low=100, dynamic=True
     )
 
     @classmethod

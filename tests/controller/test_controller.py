@@ -6,7 +6,7 @@ import pytest
 
 from headrace.controller.config_changes import DONE
 from headrace.controller.configs import Edit, EditKind
-from headrace.controller.controller import Controller
+from headrace.controller.controller import NOT_CONTROLLER, Controller
 from headrace.controller.topics import MorePartitions, NewTopic, Refusal
 from headrace.controller.writing import TopicPlan
 from headrace.core.cluster import ClusterImage, Diff
@@ -84,15 +84,25 @@ async def test_of_many_that_create_one_topic_one_does_and_the_others_hear_that_i
     assert {refusal.code for refusal in refusals} == {ErrorCode.TOPIC_ALREADY_EXISTS}
 
 
-async def test_of_two_processes_that_create_one_topic_one_does_and_the_other_sees_it() -> None:
+async def test_a_node_that_is_not_the_controller_refuses_and_sees_what_the_controller_does() -> None:
     data = MemoryData()
     one, two = await started(MemoryStore(data)), await started(MemoryStore(data), node_id=2)
+    assert (one.is_controller, two.is_controller) == (True, False)
+    assert two.image.controller is not None and two.image.controller.id == 1
     plan = await create(one, "t", 2)
-    assert "t" not in two.image.topics  # nobody watches yet
-    (refusal,) = await two.create_topics([NewTopic("t")])
-    assert isinstance(refusal, Refusal)
-    assert refusal.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    await two.feed.reached(one.image.rev)
     assert two.image.topics["t"].id == plan.topic_id
+    edits = [Edit("retention.ms", EditKind.SET, "9")]
+    outcomes = [
+        *await two.create_topics([NewTopic("u")]),
+        *await two.delete_topics([plan.topic_id]),
+        await two.create_partitions(MorePartitions("t", 9)),
+        await two.alter_topic_settings("t", lambda _: edits),
+        await two.alter_broker_settings(None, lambda _: edits),
+        await two.elect_leaders("preferred", None),
+    ]
+    assert outcomes == [NOT_CONTROLLER] * 6
+    assert await two.alter_partitions(2, two.registration.epoch, []) is ErrorCode.NOT_CONTROLLER
     check_image(two.image, data)
 
 
@@ -175,7 +185,6 @@ async def test_concurrent_edits_of_one_topic_all_count() -> None:
     data = MemoryData()
     one = await started(MemoryStore(data))
     await create(one, "t")
-    two = await started(MemoryStore(data), node_id=2)
     names = ["retention.ms", "segment.bytes", "flush.ms", "flush.messages", "segment.ms", "segment.jitter.ms"]
 
     def setting(name: str) -> list[Edit]:
@@ -183,8 +192,8 @@ async def test_concurrent_edits_of_one_topic_all_count() -> None:
 
     await asyncio.gather(
         *(
-            (one if n % 2 else two).alter_topic_settings("t", lambda _, name=name: setting(name))  # type: ignore[misc]  # a default argument binds the loop's name
-            for n, name in enumerate(names)
+            one.alter_topic_settings("t", lambda _, name=name: setting(name))  # type: ignore[misc]  # a default argument binds the loop's name
+            for name in names
         )
     )
     stored = records.decode(records.OverridesRecord, b"", data.load(records.topic_settings_key("t")).kvs[0].value)

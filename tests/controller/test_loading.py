@@ -2,7 +2,15 @@
 
 from headrace.controller.loading import Loaded, StoredPartition, changes_since, decode_snapshot, leftover
 from headrace.controller.topics import NewTopic
-from headrace.core.cluster import ClusterImage, IsrMember, PartitionPut, PartitionRecord, TopicGone
+from headrace.core.cluster import (
+    BrokerPut,
+    ClusterImage,
+    ControllerIs,
+    IsrMember,
+    PartitionPut,
+    PartitionRecord,
+    TopicGone,
+)
 from headrace.metadata.memory import MemoryStore
 from headrace.metadata.records import UnfinishedRecord
 from tests.controller.world import started
@@ -43,9 +51,8 @@ async def test_an_image_follows_a_topic_through_everything_that_happens_to_it() 
     assert image.cluster_id == controller.image.cluster_id
     await controller.create_topics([NewTopic("t", 2)])
     assert len(follow()) == 1
-    await controller.register("127.0.0.1", 9093)
-    await controller.take_leadership(1)
-    assert [type(change) for change in follow()] == [PartitionPut, PartitionPut]
+    controller = await started(MemoryStore(store.data))
+    assert [type(change) for change in follow()] == [BrokerPut, ControllerIs, PartitionPut, PartitionPut]
     await controller.delete_topics([image.topics["t"].id])
     await controller.create_topics([NewTopic("t", 1, settings={"retention.ms": "5"})])
     assert isinstance(follow()[0], TopicGone)

@@ -15,8 +15,8 @@ async def test_what_one_run_made_is_there_in_the_next(tmp_path: Path) -> None:
         store = await SqliteStore.open(tmp_path / "headrace.db", offload, SystemClock())
         controller = Controller(store, ClusterImage(1, {}), SystemClock(), SystemRandom())
         await controller.start()
-        await controller.register("127.0.0.1", 9092)
-        await controller.take_leadership(1)
+        await controller.register("127.0.0.1", 9092, origin="here")
+        assert await controller.ready(30)
         topics = controller.image.topics
         assert {name: len(topic.partitions) for name, topic in topics.items()} == (
             {f"t{n}": 400 + n for n in range(run)} if run < 2 else {"t1": 401}

@@ -2,9 +2,11 @@
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from headrace.controller.controller import Controller
 from headrace.controller.loading import changes_since, decode_snapshot
+from headrace.controller.registration import Past
 from headrace.core.cluster import ClusterImage, Diff
 from headrace.metadata import records
 from headrace.metadata.memory import MemoryData, MemoryStore
@@ -41,18 +43,39 @@ class MortalStore(MemoryStore):
         return await super().txn(when, puts, deletes)
 
 
+async def nothing() -> bool:
+    """A decision that changes nothing: those before it are made when it is."""
+    return True
+
+
 async def started(
     store: MemoryStore,
     node_id: int = 1,
     settings: dict[str, str] | None = None,
     on_change: Callable[[Diff], None] | None = None,
+    is_intact: bool = True,
 ) -> Controller:
-    """A node's controller after its start."""
+    """A node's controller after its start. Nodes with one number on one store have one data directory, too."""
     image = ClusterImage(node_id, settings or {})
-    controller = Controller(store, image, SystemClock(), SeededRandom(store.data.rev))
+    pasts: dict[int, Past] = vars(store.data).setdefault("pasts", {})
+    living: dict[int, Controller] = vars(store.data).setdefault("living", {})
+    if node_id in living:
+        await living[node_id].abandon()
+
+    def remember(past: Past) -> None:
+        pasts[node_id] = past
+
+    past = pasts.get(node_id, Past())
+    if not is_intact:
+        past = replace(past, intact_since=0)
+    random = SeededRandom(store.data.rev)
+    controller = Controller(store, image, SystemClock(), random, past=past, remember=remember)
+    living[node_id] = controller
     await controller.start()
-    await controller.register("127.0.0.1", 9092)
-    await controller.take_leadership(node_id)
+    await controller.register("127.0.0.1", 9092, origin=f"machine/{node_id}")
+    assert await controller.ready(30)
+    if controller.is_controller:
+        await controller.ledger.settle(nothing)
     if on_change is not None:
         controller.listen(on_change)
     return controller

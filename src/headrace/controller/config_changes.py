@@ -39,11 +39,7 @@ class AlterTopicSettings:
             return after
         if self._validate_only or after == topic.overrides:
             return DONE
-        change = await writing.write_topic_overrides(self._ledger.store, topic, after)
-        if change is None:
-            return None
-        self._ledger.apply([change])
-        return DONE
+        return DONE if await writing.write_topic_overrides(self._ledger.store, topic, after) else None
 
 
 class AlterBrokerSettings:
@@ -70,8 +66,4 @@ class AlterBrokerSettings:
             return after
         if self._validate_only or after == known.overrides:
             return DONE
-        change = await writing.write_broker_overrides(self._ledger.store, known, after)
-        if change is None:
-            return None
-        self._ledger.apply([change])
-        return DONE
+        return DONE if await writing.write_broker_overrides(self._ledger.store, known, after) else None

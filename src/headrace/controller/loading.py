@@ -5,16 +5,23 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.core.cluster import (
+    BrokerGone,
     BrokerOverrides,
+    BrokerPut,
+    BrokerRecord,
     Change,
     ClusterImage,
     ClusterNamed,
+    Controller,
+    ControllerIs,
+    OfflineReplicas,
     PartitionPut,
     PartitionRecord,
     Topic,
     TopicGone,
     TopicOverrides,
     TopicPut,
+    registered,
 )
 from headrace.metadata import records
 from headrace.metadata.store import KV, UnreadableMetadata
@@ -35,6 +42,22 @@ class Unfinished(NamedTuple):
     rev: int
 
 
+class Registration(NamedTuple):
+    record: BrokerRecord
+    create_rev: int
+    mod_rev: int
+
+
+class Office(NamedTuple):
+    """The controller's key. Its create revision is the controller's epoch."""
+
+    record: records.ControllerRecord
+    epoch: int
+    mod_rev: int
+
+
+Replicas = frozenset[tuple[bytes, int]]
+
 NO_OVERRIDES = StoredOverrides({}, 0)
 
 
@@ -49,6 +72,10 @@ class Loaded:
     topic_overrides: dict[str, StoredOverrides] = field(default_factory=dict)
     broker_overrides: dict[int | None, StoredOverrides] = field(default_factory=dict)
     unfinished: dict[bytes, Unfinished] = field(default_factory=dict)
+    registrations: dict[int, Registration] = field(default_factory=dict)
+    offline: dict[int, dict[int, Replicas]] = field(default_factory=dict)
+    """By node and part."""
+    office: Office | None = None
 
 
 def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
@@ -70,7 +97,7 @@ def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
 
 
 def _decode_rare(kv: KV, loaded: Loaded) -> None:
-    key, value, _, rev = kv
+    key, value, create_rev, rev = kv
     if key.startswith(records.TOPICS):
         topic = records.decode(records.TopicRecord, key, value)
         loaded.topics[records.name_in(key, records.TOPICS)] = (bytes.fromhex(topic.id), topic.partitions, rev)
@@ -83,12 +110,30 @@ def _decode_rare(kv: KV, loaded: Loaded) -> None:
     elif key.startswith(records.UNFINISHED):
         unfinished = records.decode(records.UnfinishedRecord, key, value)
         loaded.unfinished[records.topic_id_in(key, records.UNFINISHED)] = Unfinished(unfinished, rev)
+    elif key.startswith(records.BROKERS):
+        broker = records.decode(BrokerRecord, key, value)
+        loaded.registrations[records.broker_in(key)] = Registration(broker, create_rev, rev)
+    elif key.startswith(records.OFFLINE):
+        broker_id, part = records.offline_in(key)
+        loaded.offline.setdefault(broker_id, {})[part] = offline_replicas(key, value)
+    elif key == records.CONTROLLER_KEY:
+        loaded.office = Office(records.decode(records.ControllerRecord, key, value), create_rev, rev)
     elif key == records.CLUSTER_KEY:
         loaded.cluster_id = records.decode(records.ClusterRecord, key, value).id
 
 
+def offline_replicas(key: bytes, value: bytes) -> Replicas:
+    stored = records.decode(records.OfflineRecord, key, value)
+    return frozenset((bytes.fromhex(topic_id), index) for topic_id, index in stored.replicas)
+
+
+def controller_of(office: Office | None) -> Controller | None:
+    return None if office is None else Controller(office.record.broker_id, office.epoch)
+
+
 def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
-    """What turns the image into the snapshot. Registrations are not looked at: a node knows only its own so far."""
+    """What turns the image into the snapshot."""
+    yield from _changes_of_nodes(image, loaded)
     if loaded.cluster_id != image.cluster_id:
         yield ClusterNamed(loaded.cluster_id)
     for broker_id in image.broker_overrides.keys() | loaded.broker_overrides.keys():
@@ -109,6 +154,22 @@ def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
             )
         else:
             yield from _changes_of_topic(known_topic, partitions, rev, overrides)
+
+
+def _changes_of_nodes(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    for broker_id in image.brokers.keys() - loaded.registrations.keys():
+        yield BrokerGone(broker_id)
+    for broker_id, (record, create_rev, mod_rev) in loaded.registrations.items():
+        broker = registered(broker_id, record, create_rev, mod_rev)
+        if image.brokers.get(broker_id) != broker:
+            yield BrokerPut(broker)
+    for broker_id in image.offline.keys() | loaded.offline.keys():
+        replicas = frozenset().union(*loaded.offline.get(broker_id, {}).values())
+        if replicas != image.offline.get(broker_id, frozenset()):
+            yield OfflineReplicas(broker_id, replicas)
+    controller = controller_of(loaded.office)
+    if controller != image.controller:
+        yield ControllerIs(controller)
 
 
 def _changes_of_topic(

@@ -42,9 +42,7 @@ class CreateTopics:
         return None not in self.settled
 
     async def _create(self, n: int, plan: TopicPlan) -> None:
-        change = await writing.write_topic(self._ledger.store, plan)
-        if change is not None:
-            self._ledger.apply([change])
+        if await writing.write_topic(self._ledger.store, plan):
             self.settled[n] = plan
 
 
@@ -72,9 +70,7 @@ class DeleteTopics:
 
     async def _delete(self, n: int, topic: Topic) -> None:
         self._tried.add(topic.id)
-        change = await writing.delete_topic(self._ledger.store, topic)
-        if change is not None:
-            self._ledger.apply([change])
+        if await writing.delete_topic(self._ledger.store, topic):
             self.settled[n] = True
 
 
@@ -104,8 +100,4 @@ class GrowTopic:
         if self._validate_only or isinstance(plan, Refusal):
             return plan
         self._tried = plan
-        change = await writing.write_topic(self._ledger.store, plan)
-        if change is None:
-            return None
-        self._ledger.apply([change])
-        return plan
+        return plan if await writing.write_topic(self._ledger.store, plan) else None

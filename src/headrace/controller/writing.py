@@ -1,9 +1,9 @@
-"""Carrying out decisions: transactions on the store, and the changes of the image that they amount to.
+"""Carrying out decisions: transactions on the store. What they change in the image comes back by its feed.
 
 A topic becomes visible, grows or vanishes with one write of its own key. Where its partitions do not fit into that
 transaction, they are written before (or deleted after) under the key of an unfinished work, which every such write
 compares: after a crash, or when somebody took over, nothing is left that is not listed there.
-None means that a compare failed: somebody else has written, and the decision must be made again.
+False means that a compare failed: somebody else has written, and the decision must be made again.
 """
 
 import asyncio
@@ -11,25 +11,23 @@ import contextlib
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from headrace.core.cluster import (
-    BrokerOverrides,
-    PartitionPut,
-    PartitionRecord,
-    Topic,
-    TopicGone,
-    TopicOverrides,
-    TopicPut,
-)
+from headrace.core.cluster import BrokerOverrides, PartitionRecord, Topic
 from headrace.metadata import records
-from headrace.metadata.store import Cmp, MetadataStoreError, MetaStore, OutcomeUnknown, Put
+from headrace.metadata.store import Cmp, MetadataStoreError, OutcomeUnknown, Put, TxnResult
 
 T = TypeVar("T")
 
 BATCH = 120
 """Partitions in one transaction: below the limit of a store, with room for the keys beside them."""
 TXNS_AT_ONCE = 64
+
+
+class Txns(Protocol):
+    """A store as far as decisions need it: each of them is fenced."""
+
+    async def txn(self, when: Sequence[Cmp], puts: Sequence[Put] = (), deletes: Sequence[bytes] = ()) -> TxnResult: ...
 
 
 class TopicPlan(NamedTuple):
@@ -47,7 +45,7 @@ class TopicPlan(NamedTuple):
         return self.first + len(self.partitions)
 
 
-async def write_topic(store: MetaStore, plan: TopicPlan) -> TopicPut | None:
+async def write_topic(store: Txns, plan: TopicPlan) -> bool:
     record = records.TopicRecord(plan.topic_id.hex(), plan.last)
     when = [Cmp(records.topic_key(plan.name), plan.topic_rev)]
     puts = [Put(records.topic_key(plan.name), records.encode(record))]
@@ -58,52 +56,38 @@ async def write_topic(store: MetaStore, plan: TopicPlan) -> TopicPut | None:
             puts.append(Put(settings_key, records.encode(records.OverridesRecord(dict(plan.overrides)))))
     if len(plan.partitions) <= BATCH:
         new = _new_partitions(plan)
-        ok, rev = await store.txn(when + [Cmp(put.key, 0) for put in new], puts + new)
-        revs = [rev] * len(new)
-    else:
-        key = records.unfinished_key(plan.topic_id)
-        unfinished = records.UnfinishedRecord(plan.first, plan.last)
-        ok, fence = await store.txn([Cmp(key, 0)], [Put(key, records.encode(unfinished))])
-        if not ok:
-            return None
-        written = await _write_fenced(store, _new_partitions(plan), Cmp(key, fence))
-        if written is None:
-            return None
-        revs = written
-        ok, rev = await store.txn([*when, Cmp(key, fence)], puts, [key])
-    if not ok:
-        return None
-    return TopicPut(
-        plan.name, plan.topic_id, plan.partitions, revs, rev, plan.first, plan.overrides, rev if plan.overrides else 0
-    )
+        return (await store.txn(when + [Cmp(put.key, 0) for put in new], puts + new)).ok
+    key = records.unfinished_key(plan.topic_id)
+    unfinished = records.UnfinishedRecord(plan.first, plan.last)
+    ok, fence = await store.txn([Cmp(key, 0)], [Put(key, records.encode(unfinished))])
+    if not ok or not await _write_fenced(store, _new_partitions(plan), Cmp(key, fence)):
+        return False
+    return (await store.txn([*when, Cmp(key, fence)], puts, [key])).ok
 
 
-async def delete_topic(store: MetaStore, topic: Topic) -> TopicGone | None:
+async def delete_topic(store: Txns, topic: Topic) -> bool:
     """The topic is gone when this returns; partition records of a large one may follow later."""
     settings_key, key = records.topic_settings_key(topic.name), records.topic_key(topic.name)
     when = [Cmp(key, topic.mod_rev), Cmp(settings_key, topic.overrides_rev)]
     deletes = [key] + ([settings_key] if topic.overrides_rev else [])
-    gone = TopicGone(topic.name, topic.id)
     revs = dict(enumerate(topic.partition_revs))
     if len(revs) <= BATCH:
         partitions = {records.partition_key(topic.id, index): rev for index, rev in revs.items()}
-        ok, _ = await store.txn(
-            when + [Cmp(partition, rev) for partition, rev in partitions.items()], deletes=[*deletes, *partitions]
-        )
-        return gone if ok else None
+        compares = when + [Cmp(partition, rev) for partition, rev in partitions.items()]
+        return (await store.txn(compares, deletes=[*deletes, *partitions])).ok
     unfinished_key = records.unfinished_key(topic.id)
     unfinished = records.encode(records.UnfinishedRecord(0, len(revs)))
     ok, fence = await store.txn([*when, Cmp(unfinished_key, 0)], [Put(unfinished_key, unfinished)], deletes)
     if not ok:
-        return None
+        return False
     # The topic is gone, whatever happens now; who loads the store next finds the rest listed.
     with contextlib.suppress(MetadataStoreError, OutcomeUnknown):
         await _delete_leftover(store, topic.id, revs, fence)
-    return gone
+    return True
 
 
 async def clean_up(
-    store: MetaStore, topic_id: bytes, unfinished: records.UnfinishedRecord, rev: int, leftover: Mapping[int, int]
+    store: Txns, topic_id: bytes, unfinished: records.UnfinishedRecord, rev: int, leftover: Mapping[int, int]
 ) -> bool:
     """Undoes somebody's unfinished work, after making sure that nobody can go on with it."""
     key = records.unfinished_key(topic_id)
@@ -112,7 +96,7 @@ async def clean_up(
     return ok and await _delete_leftover(store, topic_id, leftover, fence)
 
 
-async def _delete_leftover(store: MetaStore, topic_id: bytes, leftover: Mapping[int, int], fence: int) -> bool:
+async def _delete_leftover(store: Txns, topic_id: bytes, leftover: Mapping[int, int], fence: int) -> bool:
     key = records.unfinished_key(topic_id)
     doomed = [Cmp(records.partition_key(topic_id, index), rev) for index, rev in leftover.items()]
     results = await in_waves(
@@ -122,47 +106,46 @@ async def _delete_leftover(store: MetaStore, topic_id: bytes, leftover: Mapping[
     return all(ok for ok, _ in results) and (await store.txn([Cmp(key, fence)], deletes=[key])).ok
 
 
-async def write_partitions(
-    store: MetaStore, changed: Iterable[tuple[Topic, int, PartitionRecord]]
-) -> list[PartitionPut] | None:
-    """New records of existing partitions, each compared with the revision that the image holds."""
+class Changed(NamedTuple):
+    """A new record of an existing partition, decided on the record that had this revision."""
 
-    async def write(batch: Sequence[tuple[Topic, int, PartitionRecord]]) -> list[PartitionPut] | None:
-        keys = [records.partition_key(topic.id, index) for topic, index, _ in batch]
-        when = [Cmp(key, topic.partition_revs[index]) for key, (topic, index, _) in zip(keys, batch, strict=True)]
-        puts = [Put(key, values[record]) for key, (_, _, record) in zip(keys, batch, strict=True)]
-        ok, rev = await store.txn(when, puts)
-        return [PartitionPut(topic.id, index, record, rev) for topic, index, record in batch] if ok else None
-
-    changed = list(changed)
-    values = {record: records.encode(record) for _, _, record in changed}
-    results = await in_waves(write(batch) for batch in batches(changed, BATCH))
-    written = [result for result in results if result is not None]
-    return [put for result in written for put in result] if len(written) == len(results) else None
+    topic: Topic
+    partition: int
+    record: PartitionRecord
+    rev: int
 
 
-async def write_topic_overrides(store: MetaStore, topic: Topic, overrides: Mapping[str, str]) -> TopicOverrides | None:
+async def write_partitions(store: Txns, changed: Sequence[Changed]) -> bool:
+    """In batches, each whole or not at all."""
+
+    async def write(batch: Sequence[Changed]) -> bool:
+        keys = [records.partition_key(change.topic.id, change.partition) for change in batch]
+        when = [Cmp(key, change.rev) for key, change in zip(keys, batch, strict=True)]
+        puts = [Put(key, values[change.record]) for key, change in zip(keys, batch, strict=True)]
+        return (await store.txn(when, puts)).ok
+
+    values = {record: records.encode(record) for record in {change.record for change in changed}}
+    return all(await in_waves(write(batch) for batch in batches(changed, BATCH)))
+
+
+async def write_topic_overrides(store: Txns, topic: Topic, overrides: Mapping[str, str]) -> bool:
     # The topic's key too: nobody may configure what is being deleted.
     fence = Cmp(records.topic_key(topic.name), topic.mod_rev)
-    rev = await _write_overrides(store, records.topic_settings_key(topic.name), topic.overrides_rev, overrides, [fence])
-    return None if rev is None else TopicOverrides(topic.name, overrides, rev)
+    key = records.topic_settings_key(topic.name)
+    return await _write_overrides(store, key, topic.overrides_rev, overrides, [fence])
 
 
-async def write_broker_overrides(
-    store: MetaStore, known: BrokerOverrides, overrides: Mapping[str, str]
-) -> BrokerOverrides | None:
-    rev = await _write_overrides(store, records.broker_settings_key(known.broker_id), known.rev, overrides, [])
-    return None if rev is None else BrokerOverrides(known.broker_id, overrides, rev)
+async def write_broker_overrides(store: Txns, known: BrokerOverrides, overrides: Mapping[str, str]) -> bool:
+    return await _write_overrides(store, records.broker_settings_key(known.broker_id), known.rev, overrides, [])
 
 
 async def _write_overrides(
-    store: MetaStore, key: bytes, known_rev: int, overrides: Mapping[str, str], fences: list[Cmp]
-) -> int | None:
+    store: Txns, key: bytes, known_rev: int, overrides: Mapping[str, str], fences: list[Cmp]
+) -> bool:
     when = [*fences, Cmp(key, known_rev)]
     if not overrides:
-        return 0 if (await store.txn(when, deletes=[key])).ok else None
-    ok, rev = await store.txn(when, [Put(key, records.encode(records.OverridesRecord(dict(overrides))))])
-    return rev if ok else None
+        return (await store.txn(when, deletes=[key])).ok
+    return (await store.txn(when, [Put(key, records.encode(records.OverridesRecord(dict(overrides))))])).ok
 
 
 def _new_partitions(plan: TopicPlan) -> list[Put]:
@@ -173,13 +156,10 @@ def _new_partitions(plan: TopicPlan) -> list[Put]:
     ]
 
 
-async def _write_fenced(store: MetaStore, puts: Sequence[Put], fence: Cmp) -> list[int] | None:
-    """The revision of each put, or None when the fence has moved."""
-    waves = list(batches(puts, BATCH))
+async def _write_fenced(store: Txns, puts: Sequence[Put], fence: Cmp) -> bool:
+    waves = batches(puts, BATCH)
     results = await in_waves(store.txn([fence, *(Cmp(put.key, 0) for put in batch)], batch) for batch in waves)
-    if not all(ok for ok, _ in results):
-        return None
-    return [rev for batch, (_, rev) in zip(waves, results, strict=True) for _ in batch]
+    return all(ok for ok, _ in results)
 
 
 async def in_waves(works: Iterable[Awaitable[T]]) -> list[T]:

@@ -176,7 +176,8 @@ class MemoryStore:
         expiry_ms = self.data.next_expiry_ms()
         wait_ms = None if expiry_ms is None else max(1, expiry_ms - self.data.clock.boot_ms())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(woken.wait(), None if wait_ms is None else wait_ms / 1000)
+            async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):  # wait_for may lose a cancellation
+                await woken.wait()
         woken.clear()
 
     async def _beat(self, lease_id: int) -> bool:
