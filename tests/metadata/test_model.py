@@ -1,14 +1,15 @@
 """The SQLite store answers every sequence of operations as the model in memory does."""
 
-import asyncio
 import sqlite3
+from collections.abc import Callable
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.metadata import sqlite_file
-from headrace.metadata.memory import Fault, MemoryData, MemoryStore
-from headrace.metadata.store import Cmp, MetadataStoreError, OutcomeUnknown, Put
+from headrace.metadata.memory import MemoryData
+from headrace.metadata.store import Cmp, Compacted, MetadataStoreError, Put, Revision, TxnResult
+from tests.broker.stepped import SteppedClock
 
 KEYS = [b"/a", b"/a/1", b"/b"]
 
@@ -32,41 +33,92 @@ def test_sqlite_agrees_with_the_model(steps: list[tuple[list[Cmp], dict[bytes, b
     connection.close()
 
 
-async def outcome(store: MemoryStore, key: bytes) -> str:
+lease_steps = st.one_of(
+    st.tuples(st.just("grant"), st.integers(1, 5)),
+    st.tuples(st.just("beat"), st.integers(1, 4)),
+    st.tuples(st.just("revoke"), st.integers(1, 4)),
+    st.tuples(st.just("wait"), st.integers(1, 4)),
+    st.tuples(st.just("compact"), st.integers(0, 12)),
+    st.tuples(st.sampled_from(["put /a", "put /a/1", "put /b"]), st.integers(0, 4)),
+)
+
+
+class SqliteTwin:
+    """The file's statements, as the store runs them: leases run out first."""
+
+    def __init__(self, clock: SteppedClock) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        sqlite_file.create_tables(self.connection)
+        self._clock = clock
+
+    def now(self) -> sqlite_file.BootTime:
+        return sqlite_file.BootTime(self._clock.boot_ms(), self._clock.boot_id())
+
+    def step(self, step: str, number: int) -> object:
+        connection = self.connection
+        sqlite_file.expire_leases(connection, self.now())
+        if step == "grant":
+            return sqlite_file.grant(connection, number, self.now())
+        if step == "beat":
+            return sqlite_file.beat(connection, number, self.now())
+        if step == "revoke":
+            sqlite_file.revoke(connection, number)
+        elif step == "compact":
+            sqlite_file.compact(connection, number)
+        elif step != "wait":
+            return written(lambda *txn: sqlite_file.txn(connection, *txn), step, number)
+        return None
+
+    def since(self, rev: int) -> list[Revision] | None:
+        try:
+            return sqlite_file.read_log(self.connection, b"", rev).revisions
+        except Compacted:
+            return None
+
+
+def written(txn: Callable[..., TxnResult], step: str, lease: int) -> object:
     try:
-        return str((await store.txn([Cmp(key, 0)], [Put(key, b"")])).ok)
-    except (OutcomeUnknown, MetadataStoreError) as error:
-        return type(error).__name__
+        return txn([], [Put(step.removeprefix("put ").encode(), b"v", lease)], [])
+    except MetadataStoreError as error:
+        return str(error)
 
 
-async def test_the_model_fails_on_demand() -> None:
-    store = MemoryStore()
-    store.faults.extend(
-        [Fault.UNAVAILABLE, Fault.UNKNOWN_DROPPED, None, Fault.UNKNOWN_APPLIED, Fault.UNKNOWN_LATE, Fault.UNKNOWN_LATE]
-    )
-    assert [await outcome(store, key) for key in (b"a", b"b", b"c", b"d", b"e", b"c")] == [
-        "MetadataStoreError",
-        "OutcomeUnknown",
-        "True",
-        "OutcomeUnknown",
-        "OutcomeUnknown",
-        "OutcomeUnknown",
-    ]
-    assert [kv.key for kv in (await store.load(b"")).kvs] == [b"c", b"d"]
-    assert store.apply_late() == [True, False]
-    assert [kv.key for kv in (await store.load(b"")).kvs] == [b"c", b"d", b"e"]
+def step_of_model(model: MemoryData, step: str, number: int) -> object:
+    if step == "grant":
+        return model.grant(number)
+    if step == "beat":
+        return model.beat(number)
+    if step == "revoke":
+        model.expire()
+        model.revoke(number)
+    elif step == "compact":
+        model.expire()
+        model.compact(number)
+    elif step != "wait":
+        return written(model.txn, step, number)
+    return None
 
 
-async def test_the_model_lets_others_run_before_it_answers() -> None:
-    store = MemoryStore()
-    seen: list[str] = []
+def since_in_model(model: MemoryData, rev: int) -> list[Revision] | None:
+    revisions = []
+    try:
+        while revision := model.next_revision(rev):
+            revisions.append(revision)
+            rev = revision.rev
+    except Compacted:
+        return None
+    return revisions
 
-    async def write() -> None:
-        await store.txn([Cmp(b"a", 0)], [Put(b"a", b"")])
-        seen.append("written")
 
-    task = asyncio.create_task(write())
-    await asyncio.sleep(0)
-    seen.append("meanwhile")
-    await task
-    assert seen == ["meanwhile", "written"]
+@given(st.lists(lease_steps, max_size=25))
+def test_sqlite_agrees_with_the_model_on_leases_and_on_what_is_told(steps: list[tuple[str, int]]) -> None:
+    clock = SteppedClock()
+    model, twin = MemoryData(clock), SqliteTwin(clock)
+    for step, number in steps:
+        if step == "wait":
+            clock.now_ms += number
+        assert twin.step(step, number) == step_of_model(model, step, number)
+        assert sqlite_file.load(twin.connection, b"") == model.load(b"")
+        for rev in (0, 3, model.rev):
+            assert twin.since(rev) == since_in_model(model, rev)
+    twin.connection.close()

@@ -1,9 +1,9 @@
 """What is special about the store in an SQLite file: the file itself, commits in groups, failures of the disk."""
 
 import asyncio
+import contextlib
 import sqlite3
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +11,8 @@ import pytest
 
 from headrace.metadata import sqlite_file
 from headrace.metadata.sqlite import SqliteStore
-from headrace.metadata.store import Cmp, MetadataStoreError, OutcomeUnknown, Put
+from headrace.metadata.store import Cmp, Compacted, Event, MetadataStoreError, OutcomeUnknown, Put
 from headrace.system import SystemClock, ThreadOffload
-
-
-@pytest.fixture
-def offload() -> Iterator[ThreadOffload]:
-    threads = ThreadOffload()
-    yield threads
-    threads.close()
 
 
 class FailingConnection(sqlite3.Connection):
@@ -215,6 +208,93 @@ async def test_a_file_that_stays_locked_is_refused_in_one_sentence(
     somebody.close()
 
 
+FORMAT_1 = """
+create table meta(id integer primary key check(id = 0), format int not null, rev int not null, trimmed int not null);
+create table kv(k blob primary key, v blob not null, create_rev int not null, mod_rev int not null) without rowid;
+create table log(rev int, k blob, v blob, primary key(rev, k)) without rowid;
+insert into meta values(0, 1, 9, 2);
+insert into kv values(x'6b', x'76', 4, 9);
+insert into log values(9, x'6b', x'76');
+"""
+
+
+async def test_an_older_file_is_brought_up_to_date(tmp_path: Path, offload: ThreadOffload) -> None:
+    old = sqlite3.connect(tmp_path / "m.db")
+    old.executescript(FORMAT_1)
+    old.close()
+    store = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
+    assert await store.load(b"") == ([(b"k", b"v", 4, 9)], 9)
+    lease = await store.grant(9_000, 1_000)
+    _, rev = await store.txn([Cmp(b"k", 9)], [Put(b"k", b"2", lease.id)])
+    async with contextlib.aclosing(store.watch(b"", 9)) as watch:
+        assert await anext(watch) == (rev, (Event(b"k", b"2", rev, 4),))
+    with pytest.raises(Compacted):
+        await anext(store.watch(b"", 8))
+    await store.close()
+    again = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
+    assert [kv.value for kv in (await again.load(b"")).kvs] == [b"2"]
+    await again.close()
+
+
+class ClockOfBoot(SystemClock):
+    def __init__(self, boot_id: str) -> None:
+        self._boot_id = boot_id
+
+    def boot_id(self) -> str:
+        return self._boot_id
+
+
+async def test_leases_do_not_outlive_the_boot_of_their_machine(tmp_path: Path, offload: ThreadOffload) -> None:
+    before = await SqliteStore.open(tmp_path / "m.db", offload, ClockOfBoot("one"))
+    lease = await before.grant(3_600_000, 1_000)
+    await before.txn([Cmp(b"k", 0)], [Put(b"k", b"", lease.id)])
+    await before.close()
+    same = await SqliteStore.open(tmp_path / "m.db", offload, ClockOfBoot("one"))
+    assert [kv.key for kv in (await same.load(b"")).kvs] == [b"k"]
+    await same.close()
+    after = await SqliteStore.open(tmp_path / "m.db", offload, ClockOfBoot("two"))
+    assert (await after.load(b"")).kvs == []
+    await after.close()
+
+
+async def test_a_watch_reads_a_long_log_in_parts(
+    tmp_path: Path, offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "READ_REVISIONS", 3)
+    store = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
+    for n in range(20):  # the second half of the keys are another prefix's
+        await store.txn(*put(b"/%d/%02d" % (n % 10 // 5, n)))
+    async with contextlib.aclosing(store.watch(b"/0/", 0)) as watch:
+        told = [(await anext(watch)).rev for _ in range(10)]
+    assert told == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+    await store.close()
+
+
+async def test_a_watch_is_silent_while_the_disk_fails_and_then_goes_on(tmp_path: Path, offload: ThreadOffload) -> None:
+    store, connection = await failing_store(tmp_path / "m.db", offload)
+    other = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
+    connection.fail_before = "begin"
+    async with contextlib.aclosing(store.watch(b"", 0)) as watch:
+        listening = asyncio.ensure_future(anext(watch))
+        await other.txn(*put(b"k"))
+        await asyncio.wait([listening], timeout=0.1)
+        assert not listening.done()
+        connection.fail_before = ""
+        assert (await listening).events[0].key == b"k"
+    await other.close()
+    await store.close()
+
+
+async def test_nobody_polls_when_nobody_watches(tmp_path: Path, offload: ThreadOffload) -> None:
+    store = await SqliteStore.open(tmp_path / "m.db", offload, SystemClock())
+    await store.txn(*put(b"k"))
+    async with contextlib.aclosing(store.watch(b"", 0)) as watch:
+        await anext(watch)
+        assert store._poller is not None
+    assert store._poller is None
+    await store.close()
+
+
 COUNT_IN_ANOTHER_PROCESS = """
 import asyncio, pathlib, sys
 from headrace.metadata.sqlite import SqliteStore
@@ -241,4 +321,16 @@ async def test_processes_share_the_file_from_its_creation_on(tmp_path: Path, off
     assert await asyncio.gather(*(process.wait() for process in processes)) == [0, 0, 0]
     store = await SqliteStore.open(path, offload, SystemClock())
     assert (await store.load(b"n")).kvs[0].value == b"60"
+    await store.close()
+
+
+async def test_what_other_processes_commit_is_told(tmp_path: Path, offload: ThreadOffload) -> None:
+    path = tmp_path / "m.db"
+    store = await SqliteStore.open(path, offload, SystemClock())
+    async with contextlib.aclosing(store.watch(b"n", 0)) as watch:
+        process = await asyncio.create_subprocess_exec(sys.executable, "-c", COUNT_IN_ANOTHER_PROCESS, str(path))
+        async with asyncio.timeout(60):
+            told = [(await anext(watch)).events[0].value for _ in range(20)]
+        assert await process.wait() == 0
+    assert told == [b"%d" % n for n in range(1, 21)]
     await store.close()
