@@ -152,7 +152,7 @@ async def test_a_clean_restart_opens_no_log_until_somebody_asks() -> None:
             assert {path.split("/")[3] for path in files.touched if f"/{TOPIC}-" in path} == {f"{TOPIC}-7"}
 
 
-async def test_a_start_and_stop_without_work_changes_nothing() -> None:
+async def test_a_start_and_stop_without_work_changes_nothing_but_what_it_remembers_of_itself() -> None:
     files = CountingFiles()
     with World(files=files) as world:
         async with world.started() as served:
@@ -162,7 +162,7 @@ async def test_a_start_and_stop_without_work_changes_nothing() -> None:
         files.changed.clear()
         async with world.started():
             pass
-        assert files.changed == []
+        assert {path for path in files.changed if not path.startswith("/data/meta.properties")} <= {"/data"}
         async with world.started() as served:
             assert await (await served.client()).offset() == 1
 

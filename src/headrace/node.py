@@ -20,6 +20,7 @@ from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Partitions
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
+from headrace.controller.registration import NotRegistered, Past
 from headrace.core.acl import Allowed, allowed
 from headrace.core.cluster import ClusterImage, Diff
 from headrace.metadata.sqlite import SqliteStore
@@ -35,10 +36,11 @@ from headrace.settings import InvalidSetting
 from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
 from headrace.storage.files import Files
+from headrace.storage.identity import Identity, LastRun
 from headrace.storage.log_dir import LogDir
 from headrace.storage.os_files import OsFiles
 from headrace.storage.properties import MetaProperties
-from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max
+from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max, mount_id_of, origin_of
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
 
@@ -46,6 +48,9 @@ log = logging.getLogger(__name__)
 
 OPEN_FILES_MAX = 2_000
 """Data files held open at one time; the rest is opened again when it is used."""
+
+READY_S_MAX = 5.0
+"""How long a starting node waits to be elected again where it led before."""
 
 DRAIN_S_MAX = 30.0
 """How long a stopping node waits for requests that are under way."""
@@ -68,6 +73,8 @@ class NodeConfig:
     """One directory, or several with commas between them."""
     metadata: str
     """sqlite:FILE"""
+    advertise: str = ""
+    """HOST:PORT that clients and other nodes are told; empty: where this one listens."""
     metrics: str = "127.0.0.1:0"
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
@@ -83,6 +90,9 @@ class Ports:
     files: Files = field(default_factory=lambda: OsFiles(_open_files_max(descriptors_max())))
     network: Network = field(default_factory=LoopNetwork)
     is_allowed: Allowed = allowed
+    origin_of: Callable[[str], str] = origin_of
+    """Which directory of which machine a path is."""
+    mount_id_of: Callable[[str], str] = mount_id_of
     open_store: Callable[[str], Awaitable[MetaStore]] | None = None
     """From NodeConfig.metadata to the store; None opens what the text names."""
 
@@ -103,9 +113,12 @@ class Node:
         self._ports = Ports() if ports is None else ports
         self._parts: list[_Part] = []
         self._serving = False
+        self.fatal: asyncio.Future[str] | None = None
+        """Done when the process must end with exit code 1, with one sentence."""
 
     async def start(self) -> None:
         """Raises NotStarted; then nothing stays behind."""
+        self.fatal = asyncio.get_running_loop().create_future()
         try:
             await self._start()
         except (
@@ -115,6 +128,7 @@ class Node:
             WrongFormat,
             CorruptCheckpoint,
             NotStarted,
+            NotRegistered,
             OSError,
         ) as error:
             await self.stop()
@@ -129,32 +143,70 @@ class Node:
         store = await self._open_store()
         self._parts.append(_Part(store.close, store.close))
         controller = Controller(store, image, ports.clock, ports.random)
+        self._parts.append(_Part(controller.stop, controller.abandon))
         await controller.start()
-        self._parts.append(_Part(controller.stop, _nothing))
         self._claim_directories(directories, image.cluster_id)
+        self._identify(controller, directories)
         _keep_reserves(directories, image.broker_config.disk_reserve_bytes)
         partitions = Partitions(directories, ports.random)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
-        dispatcher = Dispatcher(broker, HANDLERS)
-        listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
-        host, port = _split(self.config.listen)
-        bound = await listener.start(ports.network, host, port)
-        self._parts.append(
-            _Part(lambda: self._drain(broker, dispatcher, listener), lambda: self._cut_off(broker, listener))
-        )
-        self.address = str(Address(host, bound.port))
-        await self._serve_pages(Monitoring(broker, listener, lambda: self._serving))
-        await controller.register(host, bound.port, broker.config.broker_rack)
-        await controller.take_leadership(self.config.node_id)
+        # In one turn with the load: every later change of the image is told.
         for topic in image.topics.values():
             partitions.host(topic, range(len(topic.partitions)))
         partitions.set_strays_aside()
         controller.listen(_follow(broker, hub, self._limits))
+        await self._listen(hub, broker, directories)
+        await self._join(controller, directories)
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
+        self._parts.append(_Part(controller.leave, _nothing))
         self._serving = True
+
+    async def _listen(self, hub: Hub, broker: Broker, directories: list[LogDir]) -> None:
+        dispatcher = Dispatcher(broker, HANDLERS)
+        listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
+        host, port = _split(self.config.listen)
+        bound = await listener.start(self._ports.network, host, port)
+        self._parts.append(
+            _Part(
+                lambda: self._drain(broker, dispatcher, listener, directories),
+                lambda: self._cut_off(broker, listener),
+            )
+        )
+        self.address = str(Address(host, bound.port))
+        await self._serve_pages(Monitoring(broker, listener, lambda: self._serving))
+
+    def _identify(self, controller: Controller, directories: list[LogDir]) -> None:
+        """What the directories remember of the last run, and whether they have lost anything since."""
+        ports, registration = self._ports, controller.registration
+        identity = Identity(directories, ports.clock.boot_id(), ports.mount_id_of)
+        last = identity.last_run()
+        registration.past = Past(last.lease_id, last.incarnation, last.broker_epoch, last.intact_since)
+        registration.remember = lambda past: identity.remember(
+            LastRun(past.lease_id, past.incarnation, past.broker_epoch, past.intact_since)
+        )
+        controller.on_usurped(self._end_at_once)
+
+    async def _join(self, controller: Controller, directories: list[LogDir]) -> None:
+        host, port = _split(self.config.advertise or self.address)
+        await controller.register(
+            host,
+            port,
+            controller.image.broker_config.broker_rack,
+            origin=self._ports.origin_of(directories[0].path),
+            log_dirs=tuple(directory.path for directory in directories),
+        )
+        if not await controller.ready(READY_S_MAX):
+            log.warning("node %d serves although nobody has elected it again yet", self.config.node_id)
+
+    def _end_at_once(self, sentence: str) -> None:
+        """Another process has this node's number. Whoever runs this one must end it: exit code 1."""
+        log.error("%s", sentence)
+        self._serving = False
+        if self.fatal is not None and not self.fatal.done():
+            self.fatal.set_result(sentence)
 
     async def _open_store(self) -> MetaStore:
         ports = self._ports
@@ -239,8 +291,8 @@ class Node:
                 )
 
     def _close_directories(self, directories: list[LogDir]) -> None:
-        for directory in directories:
-            for partition, failure in directory.close():
+        while directories:
+            for partition, failure in directories.pop().close():
                 log.error("%s was not closed cleanly, and is checked at the next start: %s", partition, failure)
 
     def _abandon_directories(self, directories: list[LogDir]) -> None:
@@ -256,12 +308,15 @@ class Node:
         self._parts.append(_Part(server.close, server.close))
         self.metrics_address = str(Address(host, bound.port))
 
-    async def _drain(self, broker: Broker, dispatcher: Dispatcher, listener: Listener) -> None:
+    async def _drain(
+        self, broker: Broker, dispatcher: Dispatcher, listener: Listener, directories: list[LogDir]
+    ) -> None:
         listener.close()
         broker.fetch_events.answer_all()
         await dispatcher.drain()
         await listener.drain(DRAIN_S_MAX)
         await broker.appends.drain()
+        self._close_directories(directories)  # before the lease ends: what comes after it finds everything on disk
 
     async def _cut_off(self, broker: Broker, listener: Listener) -> None:
         broker.appends.abandon()

@@ -1,8 +1,10 @@
 """The real clock, chance and threads, handed to nodes that run for real."""
 
 import asyncio
+import os
 import resource
 import secrets
+import socket
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,34 @@ def descriptors_max() -> int:
     """How many files and connections this process may have open at one time."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 20
+
+
+def origin_of(path: str) -> str:
+    """Which directory of which machine this is: a copy has another."""
+    try:
+        machine = Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        machine = socket.gethostname()
+    try:
+        found = os.stat(path)
+    except OSError:
+        return f"{machine}:{path}"
+    return f"{machine}:{found.st_dev}:{found.st_ino}"
+
+
+def mount_id_of(path: str) -> str:
+    """Another one after the file system was mounted anew; empty where the kernel does not tell."""
+    try:
+        descriptor = os.open(path, os.O_PATH)
+    except OSError:
+        return ""
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)
+    return next((line.split()[1] for line in lines if line.startswith("mnt_id:")), "")
 
 
 class SystemClock:

@@ -77,7 +77,7 @@ class Registration:
         self._feed = feed
         self._clock = clock
         self._new_incarnation = new_incarnation
-        self._remember = remember
+        self.remember = remember
         self._ttl_ms, self._beat_ms = ttl_ms, beat_ms
         self._id = feed.image.node_id
         self._key = records.broker_key(self._id)
@@ -215,7 +215,7 @@ class Registration:
             await self._write_offline(epoch, lease.id)
 
     def _set_past(self, past: Past) -> None:
-        self._remember(past)
+        self.remember(past)
         self.past = past
 
     async def _make_room(self, origin: str) -> None:

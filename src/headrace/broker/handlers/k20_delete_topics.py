@@ -37,10 +37,14 @@ async def handle(broker: Broker, request: Request[DeleteTopicsRequest]) -> Delet
     for state, verdict in zip(asked, judged, strict=True):
         if isinstance(verdict, DeletableTopicResult):
             results.append(verdict)
-        elif outcomes[verdict.id]:
+            continue
+        outcome = outcomes[verdict.id]
+        if isinstance(outcome, Refusal):
+            results.append(_refused(state, outcome))
+        elif outcome:
             results.append(DeletableTopicResult(name=verdict.name, topic_id=verdict.id))
         else:
-            results.append(_refused(state, NOT_KNOWN if outcomes[verdict.id] is None else _unknown(state)))
+            results.append(_refused(state, NOT_KNOWN if outcome is None else _unknown(state)))
     return DeleteTopicsResponse(responses=results)
 
 
