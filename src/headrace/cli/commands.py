@@ -125,6 +125,21 @@ same name with _encoding says so: {"value": "/w==", "value_encoding": "base64"}.
   headrace consume orders --from 2026-01-31T12:00 --partition 0 --count 10
 """,
     ),
+    "sim": Command(
+        "headrace.cli.sim:sim",
+        """Search for broken promises in simulated clusters.
+
+Each seed is a cluster of real nodes with real clients on virtual time, in memory, to which everything happens that the
+promises allow: cut links, pauses, crashes, power loss, disk errors, slow stores, wrong clocks. A seed goes the same
+way every time. One that breaks a promise ends the search: its story is printed, as short as it can be made, and the
+exit code is 1.""",
+        """
+  headrace sim
+  headrace sim --seed 42
+  headrace sim --seeds 1000
+  headrace sim --minutes 10
+""",
+    ),
 }
 
 

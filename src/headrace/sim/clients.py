@@ -28,7 +28,7 @@ class Work:
 
 async def produce(work: Work, name: str, outside: Outside, random: Random) -> None:
     """Until the work is over; then until each record is acknowledged or given up."""
-    pace_s = random.choice((0.1, 0.3, 1.0))
+    pace_s = random.choice((0.2, 0.5, 1.5))
     number = 0
     async with Producer(
         work.bootstrap, outside=outside, client_id=name, delivery_ms_max=20_000, request_ms_max=5_000, linger_ms=1

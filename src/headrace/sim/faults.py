@@ -9,12 +9,15 @@ from headrace.sim.world import SimNode, World
 
 STORE_FAULTS = (StoreFault.UNKNOWN_DROPPED, StoreFault.UNKNOWN_APPLIED, StoreFault.UNKNOWN_LATE_BY_ITSELF)
 
+JUMP_MS_MAX = 1_200_000
+"""Three that meet stay below message.timestamp.after.max.ms: brokers refuse records from further ahead."""
+
 
 class Faults:
     def __init__(self, world: World) -> None:
         self._world = world
         self._dark: set[int] = set()
-        self._damaged: set[int] = set()  # nodes that hit a disk error since their start
+        self._damaged: set[int] = set()  # nodes that may have met a disk error
         self._by_kind: dict[str, Callable[[SimNode, Fault], Callable[[], None]]] = {
             "kill": self._kill,
             "kill in a write": self._kill_in_write,
@@ -64,7 +67,6 @@ class Faults:
 
     def _start(self, node: SimNode) -> None:
         if not node.is_alive and node.node_id not in self._dark:
-            self._damaged.discard(node.node_id)
             node.start()
 
     # Processes and machines.
@@ -104,8 +106,9 @@ class Faults:
         return node.resume
 
     def _clock_jump(self, node: SimNode, fault: Fault) -> Callable[[], None]:
-        node.machine.clock.jump(int((fault.size - 0.5) * 7_200_000))
-        return _nothing
+        by_ms = int((fault.size - 0.5) * JUMP_MS_MAX)
+        node.machine.clock.jump(by_ms)
+        return lambda: node.machine.clock.jump(-by_ms)
 
     def _clock_rate(self, node: SimNode, fault: Fault) -> Callable[[], None]:
         node.machine.clock.set_rate(0.9 + fault.size * 0.2)

@@ -6,6 +6,7 @@ are kept back, those of a dead one are dropped, and timers run by the clock of t
 
 import asyncio
 import heapq
+import warnings
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -244,11 +245,10 @@ class SimLoop(asyncio.BaseEventLoop):
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
-            for task in graves:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    with suppress(BaseException):  # it is over: whatever it wants to say concerns nobody
-                        cast(Coroutine[Any, Any, Any], task.get_coro()).close()
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RuntimeWarning)  # of what it wants to await, and does not
+                for task in graves:
+                    _bury(task)
         finally:
             asyncio._set_running_loop(before)
         self._graves.clear()
@@ -312,3 +312,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def is_closed(self) -> bool:
         return self._over
+
+
+def _bury(task: "asyncio.Task[Any]") -> None:
+    if not task.done():
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        with suppress(BaseException):  # it is over: whatever it wants to say concerns nobody
+            cast(Coroutine[Any, Any, Any], task.get_coro()).close()

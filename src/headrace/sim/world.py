@@ -28,7 +28,7 @@ class SimNode:
         self.config = NodeConfig(
             node_id=node_id,
             listen=f"{self.host}:{PORT}",
-            data=f"/data/{node_id}",
+            data=f"/data{node_id}",
             metadata="memory:",
             metrics=f"{self.host}:9404",
             settings={**SETTINGS, **settings},

@@ -1,0 +1,37 @@
+"""`headrace sim`, as a user runs it."""
+
+import json
+
+import pytest
+
+from headrace.cli.outcome import UsageError
+from headrace.cli.sim import sim
+from headrace.storage.log import Log
+
+
+def test_a_seed_that_keeps_its_promises_says_so_the_same_way_twice(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert sim(seed=5) == 0
+    once = capfdbinary.readouterr().out
+    assert b"every promise kept" in once
+    assert sim(seed=5) == 0
+    assert capfdbinary.readouterr().out == once
+
+
+def test_many_seeds_are_counted(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert sim(seed=5, seeds=2, json=True) == 0
+    said = json.loads(capfdbinary.readouterr().out)
+    assert (said["first_seed"], said["seeds"], said["failed"]) == (5, 2, None)
+
+
+def test_a_broken_promise_is_a_story(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Log, "needs_flush_before_ack", lambda _log: False)
+    assert sim(seed=1, seeds=100) == 1
+    said = capfdbinary.readouterr().out.decode()
+    assert "loses power" in said and "To play it again: headrace sim --seed" in said
+
+
+def test_there_is_no_search_of_nothing() -> None:
+    with pytest.raises(UsageError):
+        sim(seeds=0)
