@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from headrace.core.fetch_answer import Fetch
 from headrace.core.fetch_entries import Entry, TopicKey
 from headrace.core.fetch_session import Fetcher
-from tests.core.fetch_world import Ask, FakeReplica, World
+from tests.core.fetch_world import FOLLOWER, Ask, FakeReplica, World
 from tests.core.naive_fetch import NaiveFetch, NaiveSession
+from tests.core.replicas import nodes_with
 
 NAMES = ("a", "b")
 INDEXES = (0, 1, 2)
@@ -70,7 +71,13 @@ class WorldThatWaits(World):
 
     def __init__(self) -> None:
         self.woken: dict[Fetch, None] = {}
+        self.nodes = nodes_with(0, FOLLOWER.replica_id)
         super().__init__(slots_max=4, partitions_max=20)
+
+    def host(self, topic: str, topic_id: bytes, index: int) -> FakeReplica:
+        replica = super().host(topic, topic_id, index)
+        replica.lead_follower(self.nodes, lambda: self.now_ms)
+        return replica
 
     def answer(self, woken: Iterable[Fetch]) -> None:
         self.woken.update(dict.fromkeys(woken))

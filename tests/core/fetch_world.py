@@ -1,9 +1,12 @@
 """A small broker without disk or network for the tests of fetch sessions: replicas made of numbers, and one caller."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
+
+from headrace.core.cluster import ClusterImage, IsrMember, PartitionRecord
 from headrace.core.epochs import EpochList
 from headrace.core.fetch_answer import Answer, Fetch, handed_over
 from headrace.core.fetch_entries import Entry, Replica, TopicKey
@@ -56,6 +59,12 @@ class FakeReplica:
         self.epochs = EpochList([(0, 0)])
         self.segment_start = 0
         self.reads = 0
+        self.now_ms: Callable[[], int] = lambda: 0
+        # What a naive leader notes of its follower, for the time since the leader epoch began.
+        self.epoch_began_ms = 0
+        self.caught_up_ms = 0
+        self.reached = 0
+        self.ends: dict[int, int] = {}
 
     def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode:
         assert by_follower in (False, True)
@@ -98,6 +107,32 @@ class FakeReplica:
     def lead(self, leader_epoch: int) -> None:
         self.leader_epoch = leader_epoch
         self.epochs.assign(leader_epoch, self.log_end_offset)
+        if self.leadership is not None:
+            record = self.leadership.record
+            bumped = msgspec.structs.replace(
+                record, leader_epoch=leader_epoch, partition_epoch=record.partition_epoch + 1
+            )
+            self.leadership.adopt(bumped, self.log_end_offset, self.now_ms())
+            self.begin_epoch()
+
+    def lead_follower(self, nodes: ClusterImage, now_ms: Callable[[], int]) -> None:
+        """It is a leader with FOLLOWER in its ISR, from now on."""
+        self.now_ms = now_ms
+        members = (IsrMember(0, 10), IsrMember(FOLLOWER.replica_id, FOLLOWER.broker_epoch))
+        record = PartitionRecord((0, FOLLOWER.replica_id), members, 0)
+        self.leadership = Leadership(record, self.topic_id, self.index, nodes, self.log_end_offset, now_ms())
+        self.begin_epoch()
+
+    def begin_epoch(self) -> None:
+        self.epoch_began_ms = self.caught_up_ms = self.now_ms()
+        self.reached = 0
+        self.ends = {}
+
+    def fetched_by_follower(self, offset: int, now_ms: int) -> None:
+        """As a leader that looks at every partition of every fetch."""
+        self.reached = max(self.reached, offset)
+        if offset >= self.log_end_offset:
+            self.caught_up_ms = now_ms
 
     def truncate(self, offset: int) -> None:
         """As a follower, to lead again afterwards."""

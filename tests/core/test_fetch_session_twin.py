@@ -1,7 +1,8 @@
 """The checker of the fetch sessions: whatever happens, they answer as if they had looked at everything.
 
 After every step each session's answer is compared with that of its naive twin, so are the bytes that a parked fetch
-waits for, the moment at which it wakes, the turns that entries take under a small budget, and who watches what.
+waits for, the moment at which it wakes, the turns that entries take under a small budget, who watches what, and until
+when a follower counts as in sync.
 """
 
 from collections.abc import Iterable
@@ -323,9 +324,14 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
     def send(self, client: Client, body: FetchRequest) -> None:
         incremental = body.session_epoch > 0
         previous, previous_asked = client.parked, client.asked
+        self.world.now_ms += 1  # so that every request has a time of its own
+        for replica in self.world.by_name.values():
+            replica.ends[self.world.now_ms] = replica.log_end_offset
         received = self.sessions.receive(body, client.version, client.fetcher, self.world.now_ms)
         asked = client.twin.request(body, client.acl_version != self.sessions.acl_version)
         client.acl_version = self.sessions.acl_version
+        if client.fetcher is FOLLOWER:
+            self.note_follower(client, body, refused=isinstance(received.verdict, Refusal))
         if incremental:
             client.epoch = next_epoch(client.epoch)
             assert received.woken == ([previous] if previous is not None else [])
@@ -350,6 +356,18 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             client.parked = received.verdict
         else:
             self.finish(client, received.verdict)
+
+    def note_follower(self, client: Client, body: FetchRequest, refused: bool) -> None:
+        by_id = client.version == BY_ID
+        for topic in body.topics:
+            for asked in topic.partitions:
+                replica = client.twin.replica((topic.topic_id if by_id else topic.topic, asked.partition))
+                if replica is not None:
+                    replica.reached = max(replica.reached, asked.fetch_offset)
+        for key, entry in client.twin.entries.items():
+            replica = client.twin.replica(key)
+            if replica is not None and not refused and client.twin.fault(key) is None:
+                replica.fetched_by_follower(entry.offset, self.world.now_ms)
 
     def finish(self, client: Client, fetch: Fetch) -> None:
         assert client.asked is not None
@@ -449,6 +467,23 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             watched += self.sessions._subscriptions.absent(name, topic_id, index)
         assert sorted((id(entry), entry.index) for entry in watched) == wanted
         assert self.sessions.anybody_waits_for_partitions == bool(absent)
+
+    @invariant()
+    def a_follower_is_in_sync_exactly_as_long_as_if_every_fetch_looked_at_it(self) -> None:
+        """Never shorter than by its last fetch from the log end, and only by an end of the log that it has reached."""
+        for replica in self.world.by_name.values():
+            assert replica.leadership is not None
+            follower = replica.leadership.followers[FOLLOWER.replica_id]
+            until_ms = follower.caught_up_ms
+            assert until_ms <= replica.epoch_began_ms or replica.ends[until_ms] <= replica.reached
+            speaker = follower.entry
+            if speaker is not None:
+                assert speaker.replica is replica and speaker not in speaker.session.lost
+                in_step = follower.is_in_step(replica.log_end_offset)
+                assert follower.was_in_step == in_step
+                if in_step and follower.healed_receipt != speaker.session.receipts:
+                    until_ms = max(until_ms, speaker.session.last_fetch_ms)
+            assert until_ms >= replica.caught_up_ms
 
     @invariant()
     def the_cache_counts_right(self) -> None:

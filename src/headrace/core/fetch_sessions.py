@@ -239,6 +239,7 @@ class FetchSessions:
         moves = session.subscribed and replica is not entry.replica
         if session.privileged and replica is not entry.replica:
             fetch_liveness.released(entry)
+            session.lost[entry] = None  # the next request speaks for the follower at the new place
         if moves:
             self._subscriptions.remove(entry)
         self._judge(entry, found, self._denied(session, entry.topic, found))
