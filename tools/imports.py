@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": PURE | {"net", "system"},
     "sim": PURE | {"storage", "metadata", "net", "controller", "broker", "node", "client"},
     "cli": PURE | {"client", "node", "system", "sim"},
-    "testing": PURE | {"client", "node", "system"},
+    "testing": PURE | {"client", "node", "system", "sim", "net", "storage", "metadata"},
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),
 }

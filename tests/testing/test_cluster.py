@@ -48,11 +48,11 @@ def test_a_cluster_may_run_again() -> None:
             assert answers(cluster)
 
 
-def test_ephemeral_data_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_to_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with Cluster():
-        assert list(tmp_path.iterdir())
-    assert not list(tmp_path.iterdir())
+    with Cluster() as cluster:
+        assert answers(cluster)
+        assert not list(tmp_path.iterdir())
 
 
 def test_settings_that_are_wrong_raise_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

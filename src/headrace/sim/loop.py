@@ -200,6 +200,8 @@ class SimLoop(asyncio.BaseEventLoop):
         ready = self._due
         run = 0
         while ready:
+            if run >= HANDLES_PER_INSTANT_MAX:
+                raise Stuck(f"no end at {self.now_s:.3f} s in {ready[0].process}: {ready[0]._callback}")
             handle = ready.popleft()
             if handle._cancelled:
                 continue
@@ -209,8 +211,6 @@ class SimLoop(asyncio.BaseEventLoop):
                     process.held.append(handle)
                 continue
             run += 1
-            if run > HANDLES_PER_INSTANT_MAX:
-                raise Stuck(f"no end at {self.now_s:.3f} s in {process}: {handle._callback}")
             self.digest = crc32(b"%d %d" % (process.number, run), self.digest)
             try:
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]

@@ -10,7 +10,6 @@ from headrace.storage.memory_files import MemoryFiles, ProcessDied
 
 T = TypeVar("T")
 
-START_WALL_MS = 1_700_000_000_000
 JOB_S_MAX = 0.002
 
 
@@ -77,9 +76,9 @@ class SimOffload:
 
 
 class Machine:
-    def __init__(self, loop: SimLoop, random: Random, host: str) -> None:
+    def __init__(self, loop: SimLoop, random: Random, host: str, wall_ms: int) -> None:
         self.host = host
-        self.clock = MachineClock(loop, START_WALL_MS + random.randrange(1000), host)
+        self.clock = MachineClock(loop, wall_ms + random.randrange(1000), host)
         self.files = SimFiles(self.clock.wall_ms)
         self.slow_s = 0.0
         """What every job of a slow disk takes on top."""

@@ -23,10 +23,16 @@ REPEAT_S_MAX = 1.0
 
 class SimListening:
     def __init__(
-        self, network: "SimNetwork", process: Process, address: Address, factory: Callable[[], asyncio.BaseProtocol]
+        self,
+        network: "SimNetwork",
+        process: Process,
+        host: str,
+        address: Address,
+        factory: Callable[[], asyncio.BaseProtocol],
     ) -> None:
         self._network = network
         self.process = process
+        self.host = host
         self.address = address
         self.factory = factory
 
@@ -45,6 +51,7 @@ class SimNetwork:
         self.cut_links: set[tuple[str, str]] = set()  # (from, to)
         self._dark: set[str] = set()  # hosts without power
         self._listening: dict[Address, SimListening] = {}
+        self._host_of: dict[Address, str] = {}  # also of those who listen no more
         self._transports: dict[SimTransport, None] = {}  # both ends of each connection
         self._next_port = FIRST_PORT
 
@@ -105,6 +112,7 @@ class SimNetwork:
         if listening.address in self._listening:
             raise OSError(98, f"address {listening.address} is in use")
         self._listening[listening.address] = listening
+        self._host_of[listening.address] = listening.host
 
     def forget(self, listening: SimListening) -> None:
         if self._listening.get(listening.address) is listening:
@@ -112,6 +120,9 @@ class SimNetwork:
 
     def listener_at(self, address: Address) -> SimListening | None:
         return self._listening.get(address)
+
+    def host_of(self, address: Address) -> str:
+        return self._host_of.get(address, address.host)
 
     def stands(self, transport: SimTransport) -> None:
         self._transports[transport] = None
@@ -136,21 +147,22 @@ class HostNetwork:
 
     async def listen(self, host: str, port: int, factory: Callable[[], asyncio.BaseProtocol]) -> SimListening:
         address = Address(host, port or self._network.take_port())
-        listening = SimListening(self._network, self._process, address, factory)
+        listening = SimListening(self._network, self._process, self._host, address, factory)
         self._network.listen(listening)
         return listening
 
     async def connect(self, host: str, port: int, factory: Callable[[], P]) -> P:
         network, loop = self._network, self._network.loop
         await asyncio.sleep(network.delay_s())
-        while network.is_cut(self._host, host) or network.is_cut(host, self._host):
+        there = network.host_of(Address(host, port))
+        while network.is_cut(self._host, there) or network.is_cut(there, self._host):
             await network.first_packet_again()
         target = network.listener_at(Address(host, port))
         await asyncio.sleep(network.delay_s())
         if target is None or target.process.state == DEAD:
             raise ConnectionRefusedError(111, "Connection refused")
         ours = SimTransport(network, self._process, self._host, network.take_port())
-        theirs = SimTransport(network, target.process, host, port)
+        theirs = SimTransport(network, target.process, there, port)
         ours.other, theirs.other = theirs, ours
         network.stands(ours)
         network.stands(theirs)

@@ -1,7 +1,7 @@
 """A simulated world: machines with nodes of Headrace on them, a metadata store, and clients, all from one seed."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 
 from headrace.client import Outside
@@ -9,11 +9,13 @@ from headrace.metadata.memory import MemoryData, MemoryStore
 from headrace.metadata.store import MetaStore
 from headrace.node import Node, NodeConfig, NotStarted, Ports
 from headrace.sim.loop import DEAD, PAUSED, RUNNING, MachineClock, Process, SimLoop
-from headrace.sim.machine import START_WALL_MS, Machine, SimOffload, SimRandom
+from headrace.sim.machine import Machine, SimOffload, SimRandom
 from headrace.sim.network import SimNetwork
 from headrace.sim.story import Story
 
+START_WALL_MS = 1_700_000_000_000
 PORT = 9092
+METRICS_PORT = 9404
 SETTINGS = {"disk.reserve.bytes": "0"}
 START_AGAIN_S = 1.0
 
@@ -21,19 +23,23 @@ START_AGAIN_S = 1.0
 class SimNode:
     """One broker: its machine, and the process that runs on it now or ran last."""
 
-    def __init__(self, world: "World", node_id: int, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, world: "World", node_id: int, settings: Mapping[str, str], listen: str | None, metrics: str | None
+    ) -> None:
         self.world = world
         self.node_id = node_id
-        self.machine = Machine(world.loop, world.random_for(f"machine {node_id}"), f"node{node_id}")
+        self.machine = Machine(world.loop, world.random_for(f"machine {node_id}"), f"node{node_id}", world.wall_ms)
         self.config = NodeConfig(
             node_id=node_id,
-            listen=f"{self.host}:{PORT}",
+            listen=listen or f"{self.host}:{PORT}",
             data=f"/data{node_id}",
             metadata="memory:",
-            metrics=f"{self.host}:9404",
+            metrics=metrics or f"{self.host}:{METRICS_PORT}",
             settings={**SETTINGS, **settings},
         )
         self.node: Node | None = None
+        self.failure: NotStarted | None = None
+        """Why the last attempt to start failed."""
         self.store: MemoryStore | None = None
         self.process = Process(world.loop, f"{self.host} never started", self.machine.clock)
         self.process.state = DEAD
@@ -77,10 +83,12 @@ class SimNode:
                 await node.start()
             except NotStarted as error:
                 self.world.story.tell(self.host, f"cannot start: {error}")
+                self.failure = error
                 await asyncio.sleep(START_AGAIN_S)
                 continue
             if process is self.process:
                 self.node = node
+                self.failure = None
                 self.world.story.tell(self.host, "serves")
             return
 
@@ -143,14 +151,26 @@ class SimNode:
 
 
 class World:
-    def __init__(self, seed: int, brokers: int = 1, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        brokers: int = 1,
+        settings: Mapping[str, str] | None = None,
+        *,
+        loop: SimLoop | None = None,
+        addresses: Sequence[tuple[str, str]] = (),
+        wall_ms: int = START_WALL_MS,
+    ) -> None:
+        """`addresses`: where each node listens for clients and for scrapes, when the usual ones will not do."""
         self.seed = seed
-        self.loop = SimLoop()
+        self.loop = SimLoop() if loop is None else loop
+        self.wall_ms = wall_ms
         self.story = Story(self.loop)
         self.network = SimNetwork(self.loop, self.random_for("network"))
-        self.data = self.loop.outside.context.run(MemoryData, MachineClock(self.loop, START_WALL_MS, "store"))
-        self.nodes = [SimNode(self, node_id, settings or {}) for node_id in range(1, brokers + 1)]
-        self.bootstrap = ",".join(f"{node.host}:{PORT}" for node in self.nodes)
+        self.data = self.loop.outside.context.run(MemoryData, MachineClock(self.loop, wall_ms, "store"))
+        places: Sequence[tuple[str | None, str | None]] = addresses or [(None, None)] * brokers
+        self.nodes = [SimNode(self, at + 1, settings or {}, *places[at]) for at in range(brokers)]
+        self.bootstrap = ",".join(node.config.listen for node in self.nodes)
         self.client_hosts: list[str] = []
         self.store_delay_ms = 1
 
@@ -164,7 +184,7 @@ class World:
     def new_client(self, name: str) -> tuple[Process, Outside]:
         """A process on a machine of its own, and what its client objects are handed."""
         self.client_hosts.append(name)
-        clock = MachineClock(self.loop, START_WALL_MS, name)
+        clock = MachineClock(self.loop, self.wall_ms, name)
         process = Process(self.loop, name, clock)
         return process, Outside(self.network.view(process, name), clock, SimRandom(f"{self.seed} {name}"))
 

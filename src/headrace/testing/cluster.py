@@ -1,47 +1,150 @@
-"""A broker in the caller's process, on a free port, with data that goes away."""
+"""Brokers in the caller's process, on free ports, with data in memory, to which things happen on demand."""
 
 import asyncio
-import tempfile
+import errno
 import threading
-from collections.abc import Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headrace.node import Node, NodeConfig
+from headrace.metadata.memory import MemoryStore
+from headrace.net.transport import Address
+from headrace.node import NotStarted
+from headrace.sim.hosted import Gateway, HostedLoop
+from headrace.sim.loop import MachineClock, Process
+from headrace.sim.world import SimNode, World
+from headrace.storage.memory_files import MemoryFiles
+from headrace.system import SystemClock, SystemRandom
 
 T = TypeVar("T")
 
+HOST = "127.0.0.1"
+CLIENTS = "clients"
+"""The name of everybody outside, where links are cut."""
+
+START_S_MAX = 30.0
+LOOK_EVERY_S = 0.005
+
 
 class Cluster:
-    """`async with` runs the broker on the caller's loop; `with` runs it on a loop of its own, in a thread.
+    """`async with` runs the brokers on the caller's loop; `with` runs them on a loop of their own, in a thread.
 
-    `settings` are broker settings with Kafka's names, for example {"num.partitions": "3"}.
+    `settings` are broker settings with Kafka's names, for example {"num.partitions": "3"}. Brokers have the numbers
+    1 to `brokers`, and each has a clock, a metadata client and files of its own.
     """
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        self._settings = {"disk.reserve.bytes": "0", **(settings or {})}
-        self._directory: tempfile.TemporaryDirectory[str] | None = None
-        self._node: Node | None = None
+    def __init__(self, settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> None:
+        self._settings = dict(settings or {})
+        self._brokers = brokers
+        self._world: World | None = None
+        self._servers: list[asyncio.Server] = []
+        self._gateways: set[asyncio.Transport] = set()
         self._thread: _LoopThread | None = None
 
     @property
     def bootstrap(self) -> str:
         """What a client takes as bootstrap.servers."""
-        return self._running().address
+        return self._running().bootstrap
 
     @property
     def metrics_url(self) -> str:
-        return f"http://{self._running().metrics_address}/metrics"
+        return self.metrics_url_of(1)
+
+    def metrics_url_of(self, broker: int) -> str:
+        return f"http://{self._node(broker).config.metrics}/metrics"
+
+    # What happens to brokers.
+
+    def kill(self, broker: int) -> None:
+        """The process, as `kill -9` does: what it wrote is there."""
+        self._do(self._node(broker).kill)
+
+    def lose_power(self, broker: int) -> None:
+        """The machine: what it had not synced is gone, or a part of it."""
+        self._do(self._node(broker).lose_power)
+
+    def pause(self, broker: int) -> None:
+        """As SIGSTOP does: connections stay, nobody answers."""
+        self._do(self._node(broker).pause)
+
+    def resume(self, broker: int) -> None:
+        self._do(self._node(broker).resume)
+
+    def start(self, broker: int) -> None:
+        """One that was killed or lost its power. It serves a little later: see `until_serving`."""
+        node = self._node(broker)
+
+        def start() -> None:
+            node.power_on()
+            node.start()
+
+        self._do(start)
+
+    def restart(self, broker: int) -> None:
+        """Killed and started at once."""
+        self.kill(broker)
+        self.start(broker)
+
+    async def until_serving(self) -> None:
+        """Until every broker serves."""
+        await self._until_serving(self._running())
+
+    def wait_until_serving(self) -> None:
+        """The same for `with`."""
+        assert self._thread is not None, "inside `async with`, await until_serving()"
+        self._thread.run(self.until_serving())
+
+    # Links. A name is the number of a broker, or CLIENTS.
+
+    def cut(self, one: int | str, other: int | str, *, one_way: bool = False) -> None:
+        """Nothing arrives at the other any more, and with `one_way` only that way. Connections do not notice."""
+        network = self._running().network
+        self._do(lambda: network.cut(_host(one), _host(other)))
+        if not one_way:
+            self._do(lambda: network.cut(_host(other), _host(one)))
+
+    def heal(self) -> None:
+        """Every link."""
+        self._do(self._running().network.heal_all)
+
+    def reset(self, one: int | str, other: int | str) -> None:
+        """Breaks the connections that stand between them."""
+        network = self._running().network
+        self._do(lambda: network.reset(_host(one), _host(other)))
+
+    # Disks.
+
+    def slow_disk(self, broker: int, seconds: float) -> None:
+        """Each sync takes that much longer; zero ends it."""
+        self._node(broker).machine.slow_s = seconds
+
+    def fail_disk(
+        self, broker: int, topic: str = "*", partition: int | None = None, *, operation: str = "write", times: int = 1
+    ) -> None:
+        """The next calls of "write", "sync" or "read" on log files of that partition fail with an I/O error."""
+        pattern = f"*/{topic}-{'*' if partition is None else partition}/*.log"
+        self.files(broker).fail(operation, pattern, errno.EIO, times=times)
+
+    # What belongs to one broker alone.
+
+    def clock(self, broker: int) -> MachineClock:
+        return self._node(broker).machine.clock
+
+    def files(self, broker: int) -> MemoryFiles:
+        return self._node(broker).machine.files
+
+    def store(self, broker: int) -> MemoryStore:
+        """Its client of the metadata store, which fails on demand."""
+        store = self._node(broker).store
+        assert store is not None, "it has not started"
+        return store
+
+    # Beginning and end.
 
     async def __aenter__(self) -> "Cluster":
-        self._directory = tempfile.TemporaryDirectory(prefix="headrace-testing-")
         try:
-            directory = Path(self._directory.name)
-            (directory / "metadata").mkdir()
-            self._node = Node(self._config(directory))
-            await self._node.start()
-        except BaseException:  # whatever ends the start, a cancellation too, the directory goes
+            await self._start()
+        except BaseException:  # whatever ends the start, a cancellation too, nothing stays
             await self.__aexit__(None, None, None)
             raise
         return self
@@ -49,21 +152,24 @@ class Cluster:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        node, self._node = self._node, None
-        directory, self._directory = self._directory, None
-        try:
-            if node is not None:
-                await node.stop()
-        finally:
-            if directory is not None:
-                directory.cleanup()
+        world, self._world = self._world, None
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+        for transport in list(self._gateways):
+            transport.abort()
+        self._gateways.clear()
+        if world is not None:
+            for node in world.nodes:
+                node.kill()
+            world.close()
 
     def __enter__(self) -> "Cluster":
         self._thread = _LoopThread()
         try:
             return self._thread.run(self.__aenter__())
         except BaseException:  # whatever ends the start, the thread goes
-            self._thread.stop()
+            self._end_thread()
             raise
 
     def __exit__(
@@ -73,21 +179,95 @@ class Cluster:
         try:
             self._thread.run(self.__aexit__(None, None, None))
         finally:
+            self._end_thread()
+
+    def _end_thread(self) -> None:
+        if self._thread is not None:
             self._thread.stop()
+            self._thread = None
 
-    def _running(self) -> Node:
-        if self._node is None:
+    async def _start(self) -> None:
+        host = asyncio.get_running_loop()
+        loop = HostedLoop(host)
+        outside: list[Callable[[int], Gateway]] = []
+        addresses = []
+        for _ in range(self._brokers):
+            ports = [await self._listen(host, outside) for _ in range(2)]
+            addresses.append((f"{HOST}:{ports[0]}", f"{HOST}:{ports[1]}"))
+        seed, wall_ms = SystemRandom().bits(64), SystemClock().wall_ms()
+        world = World(seed, self._brokers, self._settings, loop=loop, addresses=addresses, wall_ms=wall_ms)
+        self._world = world
+        world.network.delay_s_min = world.network.delay_s_max = 0.0
+        world.store_delay_ms = 0
+        process = Process(loop, CLIENTS)
+        network = world.network.view(process, CLIENTS)
+        outside.append(lambda port: _Outside(self._gateways, loop, process, network, Address(HOST, port)))
+        for node in world.nodes:
+            node.start()
+        await self._until_serving(world)
+
+    async def _listen(self, host: asyncio.AbstractEventLoop, outside: list[Callable[[int], Gateway]]) -> int:
+        port = 0
+        server = await host.create_server(lambda: outside[0](port), HOST, 0)
+        self._servers.append(server)
+        port = int(server.sockets[0].getsockname()[1])
+        return port
+
+    async def _until_serving(self, world: World) -> None:
+        async with asyncio.timeout(START_S_MAX):
+            while not all(node.is_serving for node in world.nodes):
+                _raise_failure(world)
+                await _passing()
+
+    def _do(self, work: Callable[[], object]) -> None:
+        if self._thread is None:
+            work()
+        else:
+            self._thread.run(_called(work))
+
+    def _node(self, broker: int) -> SimNode:
+        return self._running().nodes[broker - 1]
+
+    def _running(self) -> World:
+        if self._world is None:
             raise RuntimeError("the cluster does not run: use it inside `with Cluster() as cluster`")
-        return self._node
+        return self._world
 
-    def _config(self, directory: Path) -> NodeConfig:
-        return NodeConfig(
-            node_id=1,
-            listen="127.0.0.1:0",
-            data=str(directory / "node-1"),
-            metadata=f"sqlite:{directory / 'metadata' / 'headrace.db'}",
-            settings=self._settings,
-        )
+
+def _host(name: int | str) -> str:
+    return f"node{name}" if isinstance(name, int) else name
+
+
+def _raise_failure(world: World) -> None:
+    for node in world.nodes:
+        if node.failure is not None:
+            raise NotStarted(str(node.failure))
+
+
+async def _passing() -> None:
+    await asyncio.sleep(LOOK_EVERY_S)
+
+
+async def _called(work: Callable[[], object]) -> None:
+    work()
+
+
+class _Outside(Gateway):
+    """Known to the cluster, so that the end of the cluster is its end too."""
+
+    def __init__(self, known: set[asyncio.Transport], *args: Any) -> None:
+        super().__init__(*args)
+        self._known = known
+        self._mine: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._mine = transport
+        self._known.add(self._mine)
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._known.discard(self._mine)
+        super().connection_lost(exc)
 
 
 class _LoopThread:
