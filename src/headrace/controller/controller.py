@@ -225,7 +225,10 @@ class Controller:
         await self.stop(withdraw=False)
 
     def _spawn(self, *works: Coroutine[Any, Any, None]) -> None:
-        self._tasks += [asyncio.create_task(work) for work in works]
+        for work in works:
+            task = asyncio.create_task(work)
+            task.add_done_callback(_tell_of_failure)
+            self._tasks.append(task)
 
     # What clients and nodes ask for. None means that it is not known whether it was done: the request timed out.
     # Refused with NOT_CONTROLLER, nothing was done.
@@ -332,3 +335,9 @@ class Controller:
         except NotController:
             return False
         return True
+
+
+def _tell_of_failure(task: "asyncio.Task[None]") -> None:
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        context = {"message": "a duty of the controller ended", "exception": failure, "task": task}
+        task.get_loop().call_exception_handler(context)

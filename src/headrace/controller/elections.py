@@ -83,13 +83,15 @@ class Elections:
         self._nodes, self._partitions, self._everything = set(), {}, False
         if everything:
             return [(topic, range(len(topic.partitions))) for topic in image.topics.values()]
-        candidates: list[tuple[Topic, Iterable[int]]] = [
+        if nodes:
+            for topic in image.topics.values():
+                chosen = partitions.setdefault(topic, set())
+                if chosen is not None:
+                    chosen.update(_hosted_by(nodes, topic))
+        return [
             (topic, range(len(topic.partitions)) if chosen is None else sorted(chosen))
             for topic, chosen in partitions.items()
         ]
-        if nodes:
-            candidates += [(topic, list(_hosted_by(nodes, topic))) for topic in image.topics.values()]
-        return candidates
 
     def _due(self, candidates: list[tuple[Topic, Iterable[int]]]) -> Iterator[tuple[Changed, Election]]:
         image = self._ledger.image
