@@ -51,7 +51,7 @@ async def test_a_lease_is_gone_for_whoever_asks_though_nobody_watched(opener: Op
     await store.txn([Cmp(b"k", 0)], [Put(b"k", b"", lease.id)])
     await store.close()
     async with asyncio.timeout(DEADLINE_S):
-        while (await other.load(b"k")).kvs:  # noqa: ASYNC110
+        while (await other.load(b"k")).kvs:  # noqa: ASYNC110  # to be asked is what is tested
             await asyncio.sleep(0.05)
     assert (await other.txn([Cmp(b"k", 0)], [Put(b"k", b"")])).ok
 

@@ -123,3 +123,19 @@ async def test_a_lease_whose_beats_are_lost_is_invalid_before_others_see_it_expi
     assert not lease.lost.is_set()
     holder.beats_lost = False
     await asyncio.wait_for(lease.lost.wait(), 60)
+
+
+async def test_a_revoke_fails_on_demand() -> None:
+    store = MemoryStore()
+    store.revoke_faults.extend([Fault.UNAVAILABLE, Fault.UNKNOWN_DROPPED, Fault.UNKNOWN_APPLIED])
+    lease = await store.grant(9_000, 1_000)
+    await store.txn([Cmp(b"k", 0)], [Put(b"k", b"", lease.id)])
+    with pytest.raises(MetadataStoreError):
+        await store.revoke(lease.id)
+    assert not lease.is_valid(lease.beat_sent_ms)
+    with pytest.raises(OutcomeUnknown):
+        await store.revoke(lease.id)
+    assert b"k" in store.data.kvs
+    with pytest.raises(OutcomeUnknown):
+        await store.revoke(lease.id)
+    assert store.data.kvs == {}

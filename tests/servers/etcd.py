@@ -106,7 +106,7 @@ class EtcdCluster:
                 member.start(self.initial)
             if scheme == "http":
                 self.wait_ready()
-        except BaseException:
+        except BaseException:  # no process may outlive the test, whatever ended it
             self.close()
             raise
 

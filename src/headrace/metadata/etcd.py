@@ -58,7 +58,7 @@ class EtcdStore:
         members = Members(addresses, tls)
         try:
             await members.ask("KV/Range", messages.range_request(b"/", b"", 1, 0))
-        except BaseException:
+        except BaseException:  # also when whoever opens it was cancelled
             await members.close()
             raise
         return cls(members, clock, lease_ttl_ms_min)

@@ -1,7 +1,6 @@
 """Keeps leases alive, for every kind of store."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable
 
 from headrace.metadata.store import Lease, MetadataStoreError
@@ -59,5 +58,4 @@ class Keepers:
 
 async def _end(task: "asyncio.Task[None]") -> None:
     task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    await asyncio.wait([task])

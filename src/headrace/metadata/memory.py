@@ -44,6 +44,8 @@ class MemoryStore:
         self.data = MemoryData(clock) if data is None else data
         self.faults: deque[Fault | None] = deque()
         """One is taken by each transaction; None lets it pass."""
+        self.revoke_faults: deque[Fault | None] = deque()
+        """One is taken by each revoke; there are no late ones."""
         self.late_ms = 1000
         self.delay_ms = 0
         """How long each operation takes, half of it before it is done; also how late a watch hears of changes."""
@@ -145,7 +147,13 @@ class MemoryStore:
     async def revoke(self, lease_id: int) -> None:
         given_up = await self._keepers.give_up(lease_id)
         await self._reach()
-        self.data.revoke(lease_id)
+        fault = self.revoke_faults.popleft() if self.revoke_faults else None
+        if fault is Fault.UNAVAILABLE:
+            raise MetadataStoreError("The metadata store is not available")
+        if fault is not Fault.UNKNOWN_DROPPED:
+            self.data.revoke(lease_id)
+        if fault is not None:
+            raise OutcomeUnknown("The metadata store did not say whether it revoked the lease")
         if given_up is not None:
             given_up.lost.set()
         await self._return()
