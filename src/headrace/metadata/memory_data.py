@@ -35,6 +35,16 @@ class _Granted:
         self.expires_ms = expires_ms
 
 
+class Watches(dict[asyncio.Event, None]):
+    """A set that keeps its order: who is woken first must not depend on addresses in memory."""
+
+    def add(self, woken: asyncio.Event) -> None:
+        self[woken] = None
+
+    def discard(self, woken: asyncio.Event) -> None:
+        self.pop(woken, None)
+
+
 class MemoryData:
     def __init__(self, clock: Clock | None = None) -> None:
         self.clock = LoopClock() if clock is None else clock
@@ -43,7 +53,7 @@ class MemoryData:
         self.rev = 0
         self.compacted = 0
         self.kvs: dict[bytes, KV] = {}
-        self.watches: set[asyncio.Event] = set()
+        self.watches = Watches()
         """Set at every revision."""
         self._log: list[Revision] = []
         self._leases: dict[int, _Granted] = {}
