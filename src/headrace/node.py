@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,7 +22,7 @@ from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
 from headrace.core.acl import Allowed, allowed
 from headrace.core.cluster import ClusterImage, Diff
-from headrace.metadata.sqlite import SqliteStore
+from headrace.metadata.opening import open_store
 from headrace.metadata.store import MetadataStoreError, MetaStore
 from headrace.net.connection import Connection
 from headrace.net.http import HttpServer
@@ -55,7 +54,6 @@ READY_S_MAX = 5.0
 DRAIN_S_MAX = 30.0
 """How long a stopping node waits for requests that are under way."""
 
-SQLITE = "sqlite:"
 HOT_APIS = (0, 1, 3, 18)
 """Compiled before the first client comes; the others on first use."""
 
@@ -72,7 +70,7 @@ class NodeConfig:
     data: str
     """One directory, or several with commas between them."""
     metadata: str
-    """sqlite:FILE"""
+    """sqlite:FILE or etcd://HOST:PORT,HOST:PORT"""
     advertise: str = ""
     """HOST:PORT that clients and other nodes are told; empty: where this one listens."""
     metrics: str = "127.0.0.1:0"
@@ -212,7 +210,7 @@ class Node:
         ports = self._ports
         if ports.open_store is not None:
             return await ports.open_store(self.config.metadata)
-        return await SqliteStore.open(_sqlite_file(self.config.metadata), ports.offload, ports.clock)
+        return await open_store(self.config.metadata, ports.offload, ports.clock)
 
     def _assemble(self, hub: Hub, image: ClusterImage, controller: Controller, partitions: Partitions) -> Broker:
         ports, loop = self._ports, hub.loop
@@ -358,12 +356,6 @@ def _split(address: str) -> tuple[str, int]:
     if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
         raise NotStarted(f"{address!r} is no HOST:PORT")
     return host.strip("[]"), int(port)
-
-
-def _sqlite_file(metadata: str) -> Path:
-    if not metadata.startswith(SQLITE) or metadata == SQLITE:
-        raise NotStarted(f"--metadata takes sqlite:FILE, not {metadata!r}")
-    return Path(metadata.removeprefix(SQLITE))
 
 
 def _follow(broker: Broker, hub: Hub, limits_of: Callable[[BrokerConfig], Limits]) -> Callable[[Diff], None]:

@@ -89,9 +89,7 @@ def plan_growth(image: ClusterImage, topic: Topic, more: MorePartitions, start: 
     replication_factor = len(topic.partitions[0].replicas)
     replicas: list[tuple[int, ...]] | Refusal
     if more.assignments is None:
-        if replication_factor > len(image.brokers):
-            return _too_many_replicas(image, replication_factor)
-        replicas = place(range(first, more.count), replication_factor, sorted(image.brokers), start)
+        replicas = _spread(image, range(first, more.count), replication_factor, start)
     elif len(more.assignments) != more.count - first:
         return _bad_assignment(
             f"{len(more.assignments)} assignments are given for {more.count - first} new partitions of {topic.name!r}"
@@ -116,9 +114,15 @@ def _placed(image: ClusterImage, new: NewTopic, start: int) -> list[tuple[int, .
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Replication factor {factor} is below 1; -1 stands for the broker's default",
         )
-    if factor > len(image.brokers):
-        return _too_many_replicas(image, factor)
-    return place(range(count), factor, sorted(image.brokers), start)
+    return _spread(image, range(count), factor, start)
+
+
+def _spread(image: ClusterImage, partitions: range, factor: int, start: int) -> list[tuple[int, ...]] | Refusal:
+    """Over the nodes that stay."""
+    staying = sorted(broker.id for broker in image.brokers.values() if not broker.is_shutting_down)
+    if factor > len(staying):
+        return _too_many_replicas(len(staying), factor)
+    return place(partitions, factor, staying, start, {broker: image.brokers[broker].rack for broker in staying})
 
 
 def _assigned(image: ClusterImage, new: NewTopic) -> list[tuple[int, ...]] | Refusal:
@@ -193,10 +197,10 @@ def _count_refusal(image: ClusterImage, count: int, more: int) -> Refusal | None
     return None
 
 
-def _too_many_replicas(image: ClusterImage, factor: int) -> Refusal:
+def _too_many_replicas(staying: int, factor: int) -> Refusal:
     return Refusal(
         ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"Replication factor {factor} is more than the {len(image.brokers)} registered brokers",
+        f"Replication factor {factor} is more than the {staying} registered brokers",
     )
 
 
