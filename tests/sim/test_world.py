@@ -140,3 +140,23 @@ def test_a_clean_stop_and_a_start() -> None:
 def test_equal_seeds_are_equal_worlds() -> None:
     assert play(round_trip, 5).loop.digest == play(round_trip, 5).loop.digest
     assert play(round_trip, 5).loop.digest != play(round_trip, 6).loop.digest
+
+
+def idle(brokers: int) -> int:
+    world = World(1, brokers)
+
+    async def main() -> None:
+        for node in world.nodes:
+            node.start()
+        await world.until_serving()
+        await asyncio.sleep(20)
+
+    try:
+        world.loop.run(main(), 100)
+    finally:
+        world.close()
+    return world.loop.digest
+
+
+def test_three_nodes_that_share_a_store_go_the_same_way_twice() -> None:
+    assert idle(3) == idle(3)

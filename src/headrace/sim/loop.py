@@ -17,7 +17,7 @@ from zlib import crc32
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
-HANDLES_PER_INSTANT_MAX = 500_000
+HANDLES_PER_INSTANT_MAX = 100_000
 """More than that without time going on is an endless loop."""
 
 RUNNING, PAUSED, DEAD = range(3)

@@ -5,17 +5,19 @@ from collections.abc import Sequence
 
 from headrace.broker.partitions import Hosted
 from headrace.model import TopicPartition
-from headrace.sim.history import History, Replica, Watermark
+from headrace.sim.history import History, LeaderAcked, Replica, Watermark
 from headrace.sim.world import SimNode, World
 
 LOOK_EVERY_S = 0.25
 
 
 class Observer:
-    def __init__(self, world: World, history: History) -> None:
+    def __init__(self, world: World, history: History, copies: int) -> None:
         self._world = world
         self._history = history
+        self._copies = copies
         self._led: dict[TopicPartition, tuple[int, int]] = {}
+        self._marks: dict[tuple[str, TopicPartition, int], int] = {}
 
     def start(self) -> None:
         loop = self._world.loop
@@ -29,21 +31,30 @@ class Observer:
 
     def _see(self, node: SimNode, hosted: Hosted) -> None:
         partition = TopicPartition(hosted.topic, hosted.index)
-        now_s = self._world.loop.now_s
-        self._history.add(Watermark(now_s, node.process.name, partition, hosted.leader_epoch, hosted.high_watermark))
-        leads = (node.node_id, hosted.leader_epoch)
-        if self._led.get(partition) != leads and leads[1] > self._led.get(partition, (0, -1))[1]:
-            self._led[partition] = leads
-            self._world.story.tell(node.host, f"leads {partition} in epoch {hosted.leader_epoch}")
+        now_s, epoch, offset = self._world.loop.now_s, hosted.leader_epoch, hosted.high_watermark
+        key = (node.process.name, partition, epoch)
+        before = self._marks.get(key)
+        if offset != before:
+            self._marks[key] = offset
+            self._history.add(Watermark(now_s, node.process.name, partition, epoch, offset))
+            if before is not None and offset > before:
+                # A leader that commits answers those who waited for it.
+                self._history.add(LeaderAcked(now_s, node.node_id, partition, epoch))
+        if epoch > self._led.get(partition, (0, -1))[1]:
+            self._led[partition] = (node.node_id, epoch)
+            self._world.story.tell(node.host, f"leads {partition} in epoch {epoch}")
 
     async def until_in_sync(self, partitions: Sequence[TopicPartition]) -> None:
-        """Until all replicas end at the same offset."""
+        """Until all replicas are there and end at the same offset."""
         while not all(self._is_in_sync(partition) for partition in partitions):
             await self._world.passing(0.25)
 
     def _is_in_sync(self, partition: TopicPartition) -> bool:
         found = [hosted for node in self._world.nodes if (hosted := _find(node, partition)) is not None]
-        return bool(found) and len({(hosted.log_end_offset, hosted.high_watermark) for hosted in found}) == 1
+        return (
+            len(found) == self._copies
+            and len({(hosted.log_end_offset, hosted.high_watermark) for hosted in found}) == 1
+        )
 
     def add_replicas(self, partitions: Sequence[TopicPartition]) -> None:
         for partition in partitions:
@@ -62,7 +73,7 @@ class Observer:
 def _led_by(node: SimNode) -> list[Hosted]:
     if node.node is None or node.node.broker is None:
         return []
-    return list(node.node.broker.partitions.open)
+    return [hosted for hosted in node.node.broker.partitions if hosted.is_leading]
 
 
 def _find(node: SimNode, partition: TopicPartition) -> Hosted | None:

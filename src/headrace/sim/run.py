@@ -63,7 +63,11 @@ class Run:
         self.history = History(world.loop.time)
         self.partitions = [TopicPartition(TOPIC, index) for index in range(scenario.partitions)]
         self.work = Work(world.bootstrap, self.partitions, self.history, scenario.seconds)
-        self.observer = Observer(world, self.history)
+        self.observer = Observer(world, self.history, self._copies)
+
+    @property
+    def _copies(self) -> int:
+        return min(3, self.scenario.brokers)
 
     def verdict(self) -> Verdict:
         world = self.world
@@ -118,8 +122,7 @@ class Run:
         if brokers > 2:
             configs["min.insync.replicas"] = "2"
         async with Admin(self.world.bootstrap, outside=outside) as admin:
-            copies = min(3, brokers)
-            await admin.create_topics([NewTopic(TOPIC, len(self.partitions), copies, configs=configs)])
+            await admin.create_topics([NewTopic(TOPIC, len(self.partitions), self._copies, configs=configs)])
 
     def _jobs(self) -> list[tuple[str, Any]]:
         random_for = self.world.random_for
