@@ -18,6 +18,7 @@ from headrace.core.election import Election, elect
 
 log = logging.getLogger(__name__)
 
+AGAIN_S = 1.0
 NAMED_MAX = 5
 """Partitions that one line of the log names."""
 
@@ -55,7 +56,8 @@ class Elections:
             await self._wake.wait()
             self._wake.clear()
             if not await self.settle():
-                self.all()  # it was not done: nothing that follows may rely on it
+                await asyncio.sleep(AGAIN_S)
+                self.all()  # it was not done, and what was looked at is forgotten
 
     async def settle(self) -> bool:
         """Holds the elections that are due. True when none is left, or another node decides."""

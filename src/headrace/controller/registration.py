@@ -82,6 +82,7 @@ class Registration:
         self._id = feed.image.node_id
         self._key = records.broker_key(self._id)
         self._place: Place | None = None
+        self._granted: Lease | None = None
         self._is_leaving = False
         self._wake = asyncio.Event()
         self._keeper: asyncio.Task[None] | None = None
@@ -190,9 +191,26 @@ class Registration:
     async def _register(self) -> None:
         place = self._place
         assert place is not None
-        await self._make_room(place.origin)
-        lease = await self._store.grant(self._ttl_ms, self._beat_ms)
-        record = BrokerRecord(
+        epoch = None
+        while epoch is None:
+            if self._granted is not None:  # by an attempt that failed, or lost: nothing under it may appear any more
+                await self._store.revoke(self._granted.id)
+            await self._make_room(place.origin)
+            lease = self._granted = await self._store.grant(self._ttl_ms, self._beat_ms)
+            record = self._new_record(place)
+            # Before the key: if this process dies in between, the next one knows that it is its own.
+            self._set_past(replace(self.past, lease_id=lease.id, incarnation=record.incarnation))
+            epoch = await self._create(record, lease)
+        self._set_past(replace(self.past, broker_epoch=epoch, intact_since=self.past.intact_since or epoch))
+        await self._feed.reached(epoch)
+        self.lease, self.record, self.epoch = lease, record, epoch
+        self._look()  # it may have ended meanwhile
+        self._feed.touch()
+        if self.offline:
+            await self._write_offline(epoch, lease.id)
+
+    def _new_record(self, place: Place) -> BrokerRecord:
+        return BrokerRecord(
             self._new_incarnation(),
             place.host,
             place.port,
@@ -203,16 +221,6 @@ class Registration:
             intact_since=self.past.intact_since,
             last_epoch=self.past.broker_epoch,
         )
-        # Before the key: if this process dies in between, the next one knows that it is its own.
-        self._set_past(replace(self.past, lease_id=lease.id, incarnation=record.incarnation))
-        epoch = await self._create(record, lease)
-        self._set_past(replace(self.past, broker_epoch=epoch, intact_since=self.past.intact_since or epoch))
-        await self._feed.reached(epoch)
-        self.lease, self.record, self.epoch = lease, record, epoch
-        self._look()  # it may have ended meanwhile
-        self._feed.touch()
-        if self.offline:
-            await self._write_offline(epoch, lease.id)
 
     def _set_past(self, past: Past) -> None:
         self.remember(past)
@@ -242,8 +250,8 @@ class Registration:
     async def _find(self) -> KV | None:
         return next((kv for kv in (await self._store.load(self._key)).kvs if kv.key == self._key), None)
 
-    async def _create(self, record: BrokerRecord, lease: Lease) -> int:
-        """The epoch. A node that comes first becomes the controller by the same write."""
+    async def _create(self, record: BrokerRecord, lease: Lease) -> int | None:
+        """The epoch; None when somebody else was faster. Who comes first becomes the controller by the same write."""
         controller = records.ControllerRecord(self._id, record.incarnation)
         own = Put(self._key, records.encode(record), lease.id)
         office = Put(records.CONTROLLER_KEY, records.encode(controller), lease.id)
@@ -259,8 +267,7 @@ class Registration:
             if found is not None:
                 if records.decode(BrokerRecord, self._key, found.value).incarnation == record.incarnation:
                     return found.create_rev
-                await self._store.revoke(lease.id)
-                raise NotRegistered(self._usurped())
+                return None
             puts = [own]
 
     async def _write_offline(self, epoch: int, lease_id: int) -> bool:
