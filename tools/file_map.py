@@ -26,7 +26,8 @@ FOLDERS = {
     "broker/handlers": "one file per API, named by its key",
     "client": "producer, consumer and administrator over the wire",
     "cli": "the command `headrace`",
-    "testing": "a broker inside a test",
+    "sim": "whole clusters on virtual time, from one seed",
+    "testing": "brokers inside a test",
 }
 
 

@@ -31,7 +31,7 @@ def test_every_command_has_help_with_examples_and_json(command: list[str]) -> No
     assert f"Usage: headrace {' '.join(command)}" in text
     assert f"\n  headrace {' '.join(command)}" in text.partition("Examples:")[2]
     assert "--json" in text
-    assert ("--bootstrap" in text) == (command not in (["up"], ["serve"]))
+    assert ("--bootstrap" in text) == (command not in (["up"], ["serve"], ["sim"]))
 
 
 def test_the_version_is_printed() -> None:

@@ -34,14 +34,14 @@ class HostedLoop(SimLoop):
         self._arm()
         return handle
 
-    def call_soon(  # type: ignore[override]
+    def call_soon(  # type: ignore[override]  # its arguments are checked where it is called
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> SimHandle:
         handle = super().call_soon(callback, *args, context=context)
         self._arm()
         return handle
 
-    def call_later(  # type: ignore[override]
+    def call_later(  # type: ignore[override]  # its arguments are checked where it is called
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> SimHandle:
         handle = super().call_later(delay, callback, *args, context=context)

@@ -213,7 +213,7 @@ class SimLoop(asyncio.BaseEventLoop):
             run += 1
             self.digest = crc32(b"%d %d" % (process.number, run), self.digest)
             try:
-                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # not cancelled, so not None
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:  # as every loop does: it is told, and the others go on
@@ -294,7 +294,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def create_future(self) -> "asyncio.Future[Any]":
         return asyncio.Future(loop=self)
 
-    def create_task(  # type: ignore[override]
+    def create_task(  # type: ignore[override]  # asyncio's knows generators too
         self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
     ) -> "asyncio.Task[T]":
         return asyncio.Task(coro, loop=self, name=name, context=context)
@@ -316,6 +316,6 @@ class SimLoop(asyncio.BaseEventLoop):
 
 def _bury(task: "asyncio.Task[Any]") -> None:
     if not task.done():
-        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # no public way
         with suppress(BaseException):  # it is over: whatever it wants to say concerns nobody
             cast(Coroutine[Any, Any, Any], task.get_coro()).close()
