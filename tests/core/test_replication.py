@@ -6,7 +6,7 @@ committed stays, logs agree below the high watermark, and what a client was told
 
 from dataclasses import dataclass, field
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -339,4 +339,11 @@ class Replication(RuleBasedStateMachine):
 
 
 TestReplication = Replication.TestCase
-TestReplication.settings = settings(max_examples=2 * settings().max_examples, stateful_step_count=60)
+# To make a failure smaller takes minutes: a hunt has the time for it.
+HUNTING = not settings().derandomize
+TestReplication.settings = settings(
+    max_examples=2 * settings().max_examples,
+    stateful_step_count=60,
+    report_multiple_bugs=False,
+    phases=[phase for phase in Phase if HUNTING or phase is not Phase.shrink],
+)
