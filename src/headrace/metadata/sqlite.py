@@ -37,15 +37,16 @@ BATCH_MAX = 256
 WAITING_MAX = 10_000
 """Operations that wait for a commit; more are refused."""
 POLL_MS = 15
-"""How often a process that watches asks whether others have committed."""
-POLLS_PER_EXPIRY = 10
+"""How often a process that watches looks whether others have committed."""
+POLLS_PER_QUESTION = 20
+"""Looks at the write-ahead log before SQLite itself is asked: two commits may fall into one tick of a file's clock."""
 _OPEN_ATTEMPTS = 100
 
 
 class SqliteStore:
     def __init__(self, connection: sqlite3.Connection, path: Path, offload: Offload, clock: Clock) -> None:
         self._connection = connection
-        self._path = path
+        self._log_path = path.with_name(path.name + "-wal")
         self._offload = offload
         self._clock = clock
         self._boot_id = clock.boot_id()
@@ -177,17 +178,28 @@ class SqliteStore:
 
     async def _poll(self) -> None:
         """Wakes watches when another process has committed, and lets leases run out while nobody commits."""
-        known, polls = -1, 0
+        version, seen, polls = -1, self._write_ahead_log(), 0
         while True:
             await asyncio.sleep(POLL_MS / 1000)
             polls += 1
+            seen, before = self._write_ahead_log(), seen
+            if seen == before and polls % POLLS_PER_QUESTION:
+                continue  # nothing was written: a look costs microseconds, a question to SQLite a trip off the loop
             with contextlib.suppress(sqlite3.Error):
                 found = await self._offload.run(LANE, lambda: sqlite_file.data_version(self._connection))
-                if found != known:
-                    known = found
+                if found != version:
+                    version = found
                     self._wake_watches()
-            if polls % POLLS_PER_EXPIRY == 0:
+            if polls % POLLS_PER_QUESTION == 0:
                 await self._expire()
+
+    def _write_ahead_log(self) -> tuple[int, int] | None:
+        """What changes when anybody commits."""
+        try:
+            found = self._log_path.stat()
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
 
     async def _expire(self) -> None:
         with contextlib.suppress(sqlite3.Error, MetadataStoreError, OutcomeUnknown):  # tried again soon
