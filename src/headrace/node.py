@@ -69,6 +69,8 @@ class NodeConfig:
     metadata: str
     """sqlite:FILE"""
     metrics: str = "127.0.0.1:0"
+    advertise: str = ""
+    """HOST:PORT that clients are told, where port 0 is the one listened on; without it, what `listen` says."""
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -96,6 +98,8 @@ class Node:
     def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
         self.address = ""
+        """What clients are told."""
+        self.listen_address = ""
         self.metrics_address = ""
         self.broker: Broker | None = None
         self._ports = Ports() if ports is None else ports
@@ -141,9 +145,11 @@ class Node:
         self._parts.append(
             _Part(lambda: self._drain(broker, dispatcher, listener), lambda: self._cut_off(broker, listener))
         )
-        self.address = str(Address(host, bound.port))
+        self.listen_address = str(Address(host, bound.port))
+        advertised = self._advertised(Address(host, bound.port))
+        self.address = str(advertised)
         await self._serve_pages(Monitoring(broker, listener, lambda: self._serving))
-        await controller.register(host, bound.port, broker.config.broker_rack)
+        await controller.register(advertised.host, advertised.port, broker.config.broker_rack)
         await controller.take_leadership(self.config.node_id)
         for topic in image.topics.values():
             partitions.host(topic, range(len(topic.partitions)))
@@ -176,6 +182,12 @@ class Node:
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )
+
+    def _advertised(self, listening: Address) -> Address:
+        if not self.config.advertise:
+            return listening
+        host, port = _split(self.config.advertise)
+        return Address(host, port or listening.port)
 
     def _gate(self, dispatcher: Dispatcher) -> Callable[[Connection, bytearray], None]:
         """The port is open before the partitions are: whoever is that early comes again."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.testing import Cluster
 from tests.cli.programs import PATIENCE_S, PROGRAM, headrace
 
 
@@ -184,4 +185,11 @@ def test_a_record_that_is_too_large_is_a_sentence(bootstrap: str, topic: str) ->
 def test_a_topic_that_is_not_there_cannot_be_read(bootstrap: str, topic: str) -> None:
     done = headrace("consume", topic, "--bootstrap", bootstrap)
     assert (done.returncode, done.stdout) == (1, b"")
-    assert topic in done.said
+    assert done.said == f"headrace: topic {topic!r} does not exist [UNKNOWN_TOPIC_OR_PARTITION, 3]"
+
+
+def test_a_topic_that_nobody_makes_cannot_be_written_to(topic: str) -> None:
+    with Cluster({"auto.create.topics.enable": "false"}) as cluster:
+        done = headrace("produce", topic, "--bootstrap", cluster.bootstrap, stdin=b"x\n")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert f"headrace: topic {topic!r} does not exist" in done.stderr.decode()

@@ -19,6 +19,7 @@ from headrace.cli.outcome import UsageError
 from headrace.cli.progress import Bar
 from headrace.cli.records import Format, Written, reader
 from headrace.cli.values import parse_separator, parse_size
+from headrace.cli.watch import watched
 from headrace.client import Producer, RecordMetadata
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -101,7 +102,7 @@ class Tally:
 async def _send_all(
     producer: Producer, topic: str, partition: int | None, chunks: AsyncIterator[list[Written]], tally: Tally
 ) -> None:
-    async with producer:
+    async with producer, watched(producer, f"writing to {topic}"):
         await producer.partitions_of(topic)  # A cluster that is not there is found out before a line is typed.
         async for chunk in chunks:
             for record in chunk:
