@@ -14,6 +14,12 @@ def is_wildcard(host: str) -> bool:
         return False
 
 
+def own_host(wildcard: str) -> str:
+    """`own_address` as it stands before a port."""
+    address = own_address(wildcard)
+    return f"[{address}]" if ":" in address else address
+
+
 def own_address(wildcard: str) -> str:
     """The address from which this machine speaks to others, else its name's, else the loopback's."""
     family = socket.AF_INET6 if ":" in wildcard else socket.AF_INET

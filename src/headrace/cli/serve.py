@@ -17,12 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli import output
-from headrace.cli.advertise import is_wildcard, own_address
+from headrace.cli.advertise import is_wildcard, own_host
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import parse_address, parse_settings
 from headrace.config import BrokerConfig
-from headrace.net.transport import Address
 from headrace.node import Node, NodeConfig, NotStarted
 from headrace.settings import InvalidSetting
 
@@ -52,10 +51,9 @@ def serve(
         if is_wildcard(advertised):
             raise UsageError(f"--advertise takes an address that clients can connect to, not {advertise!r}")
     elif is_wildcard(host):
-        advertise = str(Address(own_address(host), 0))
-        output.say(
-            f"headrace: clients are told to connect to {advertise[:-2]}; --advertise HOST:PORT tells them another"
-        )
+        own = own_host(host)
+        advertise = f"{own}:0"
+        output.say(f"headrace: clients are told to connect to {own}; --advertise HOST:PORT tells them another")
     config = NodeConfig(
         node_id=node_id,
         listen=listen,

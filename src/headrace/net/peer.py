@@ -74,7 +74,7 @@ class Peer:
             raise
         except OSError as error:
             # The loop's own text repeats the address; a negative number is one of name lookup, whose text is good.
-            reason = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror or error
+            reason = os.strerror(number) if (number := error.errno or 0) > 0 else error.strerror or error
             raise PeerLost(f"cannot connect to {peer.address}: {reason}") from error
         except ProtocolError as error:
             peer.close("it speaks another protocol")
