@@ -16,7 +16,7 @@ from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
 from headrace.storage.checkpoints import CorruptCheckpoint, parse_partition_metadata
 from headrace.storage.errors import InUse
-from headrace.storage.files import AlreadyLocked, Files, parent_of
+from headrace.storage.files import AlreadyLocked, Files, Space, parent_of
 from headrace.storage.log import METADATA_NAME, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.offset_files import OffsetFiles
@@ -211,6 +211,10 @@ class LogDir:
         except OSError:
             return False
         return True
+
+    def space(self) -> Space:
+        """May run in another thread. Raises OSError."""
+        return self._files.space(self._logs_path)
 
     def keep_reserve(self, size: int) -> None:
         """Space that is given back when the disk is full, so that checkpoints can still be written."""

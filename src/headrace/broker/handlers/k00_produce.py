@@ -1,7 +1,7 @@
 """Produce, versions 3-13: one batch per partition, judged by its header and its checksum, never decoded.
 
-9 flexible, 10 tells the current leader, 13 names topics by id. Versions 0-2 are advertised for old clients that look
-for them, and close the connection, as Kafka 4 does.
+8 says why in words, 9 flexible, 10 tells the current leader, 13 names topics by id. Versions 0-2 are advertised for old
+clients that look for them, and close the connection, as Kafka 4 does.
 """
 
 import asyncio
@@ -29,6 +29,27 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
+
+MESSAGES = {
+    ErrorCode.CORRUPT_MESSAGE: "The checksum of the batch is wrong, or its format is unknown",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic, or it has no such partition",
+    ErrorCode.REQUEST_TIMED_OUT: "The records were not stored within the time of the request; they may be later",
+    ErrorCode.MESSAGE_TOO_LARGE: "The batch is larger than max.message.bytes of the topic",
+    ErrorCode.INVALID_REQUIRED_ACKS: "acks is 0, 1 or -1 (all)",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "This principal may not write to the topic",
+    ErrorCode.INVALID_TIMESTAMP: (
+        "The timestamps of the batch are further from now than message.timestamp.before.max.ms or "
+        "message.timestamp.after.max.ms of the topic allow, or they claim to be the broker's"
+    ),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "The sequence does not follow on the last batch of this producer",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "A producer with the same id and a newer epoch has written to the partition",
+    ErrorCode.INVALID_TXN_STATE: "There are no transactions here yet",
+    ErrorCode.KAFKA_STORAGE_ERROR: "The disk of this partition has failed; the log of the broker says how",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The compression is unknown, or is zstd in a version before 7",
+    ErrorCode.INVALID_RECORD: "A partition takes exactly one whole batch of format 2 that is a client's, with records",
+    ErrorCode.UNKNOWN_TOPIC_ID: "There is no topic with this id",
+}
+"""One sentence for each refusal (8)."""
 
 # Looking a name up in an enumeration costs more than the comparison.
 _NONE = ErrorCode.NONE
@@ -62,12 +83,22 @@ def _is_zstd(records: Buffer) -> bool:
     )
 
 
+def _refused(index: int, error: ErrorCode, log_start_offset: int = -1) -> PartitionProduceResponse:
+    return _answer(
+        index=index,
+        error_code=error,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
+        error_message=MESSAGES.get(error),
+    )
+
+
 def _refuse_all(body: ProduceRequest, error: ErrorCode) -> ProduceResponse:
     return ProduceResponse(responses=[_refuse(topic, error) for topic in body.topic_data])
 
 
 def _refuse(topic: TopicProduceData, error: ErrorCode) -> TopicProduceResponse:
-    answers = [_answer(index=data.index, error_code=error, base_offset=-1) for data in topic.partition_data]
+    answers = [_refused(data.index, error) for data in topic.partition_data]
     return _topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
 
 
@@ -119,19 +150,17 @@ class _Produce:
         broker, records = self._broker, data.records
         partition = hosted.partitions.get(data.index)
         if partition is None:
-            return _answer(index=data.index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, base_offset=-1)
+            return _refused(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if records is None:
             records = b""
         if self._request.version < ZSTD_SINCE and _is_zstd(records):
-            return _answer(index=data.index, error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, base_offset=-1)
+            return _refused(data.index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         # Records of a request are a writable view of its frame: offsets are put in where they lie.
         outcome = broker.admit(partition, memoryview(records), now_ms)
         metrics = broker.metrics
         if not isinstance(outcome, Appended):
             metrics.produce_failed(outcome)
-            return _answer(
-                index=data.index, error_code=outcome, base_offset=-1, log_start_offset=partition.log_start_offset
-            )
+            return _refused(data.index, outcome, partition.log_start_offset)
         base_offset, end_offset, append_time_ms = outcome
         metrics.bytes_in += len(records)
         metrics.batches_in += 1
@@ -183,6 +212,7 @@ class _Produce:
     def _not_stored(self, answer: PartitionProduceResponse, error: ErrorCode) -> None:
         self._broker.metrics.produce_failed(error)
         answer.error_code = error
+        answer.error_message = MESSAGES.get(error)
         answer.base_offset = -1
         answer.log_append_time_ms = -1
 
