@@ -14,7 +14,7 @@ from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.peer import REQUEST_MS_MAX, Peer, PeerLost
 from headrace.net.transport import Address
-from headrace.wire.errors import ProtocolError
+from headrace.wire.errors import ProtocolError, Unencodable
 from headrace.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -168,6 +168,8 @@ class Cluster:
         try:
             peer = await (self.any_peer() if node_id is None else self.peer(node_id))
             return await peer.request(message, answer)
+        except Unencodable as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
         except ProtocolError as error:
             raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.bootstrap}: {error}") from error
         except (PeerLost, TimeoutError) as error:

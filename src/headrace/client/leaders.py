@@ -8,7 +8,7 @@ from headrace.client.cluster import Cluster
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.net.peer import Peer, PeerLost
-from headrace.wire.errors import ProtocolError
+from headrace.wire.errors import ProtocolError, Unencodable
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -75,5 +75,7 @@ async def _ask_one(
         return await ask(await cluster.peer(node_id), wanted)
     except (PeerLost, TimeoutError) as error:
         return {p: KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{p}: broker {node_id}: {error}") for p in wanted}
+    except Unencodable as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     except ProtocolError as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{cluster.bootstrap}: {error}") from error
