@@ -306,6 +306,34 @@ async def test_a_length_alone_reserves_no_memory() -> None:
         assert server.hub.budget.taken == 0
 
 
+@on_both_loops
+async def test_clients_that_announce_much_and_send_little_keep_no_large_request_waiting() -> None:
+    async with serving(echo, Limits(frame_bytes_max=30 << 20), request_bytes_max=32 << 20) as server:
+        for _ in range(20):
+            slow = await server.open()
+            slow.writer.write(pack(">i", 30 << 20) + bytes(100_000))
+        await until(lambda: server.hub.budget.taken >= 20 * 100_000)
+        other = await server.open()
+        other.send(bytes(2 << 20), bytes(3 << 20))
+        assert [len(await other.receive()) for _ in range(2)] == [2 << 20, 3 << 20]
+        assert len(server.listener.connections) == 21
+        assert server.hub.budget.taken < 28 << 20
+
+
+@on_both_loops
+async def test_large_requests_that_fill_all_memory_together_do_not_wait_for_each_other_for_ever() -> None:
+    async with serving(echo, request_bytes_max=2_000_000) as server:
+        clients = [await server.open() for _ in range(6)]
+        for number, client in enumerate(clients):
+            client.writer.write(pack(">i", 1_500_000) + bytes([number]) * 600_000)
+        await until(lambda: server.hub.budget.scarce)
+        for number, client in enumerate(clients):
+            client.writer.write(bytes([number]) * 900_000)
+        for number, client in enumerate(clients):
+            assert await client.receive() == bytes([number]) * 1_500_000
+        await until(lambda: (server.hub.budget.taken, server.hub.budget.held) == (0, 0))
+
+
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, (1 << 20) + 1])
 async def test_an_impossible_length_closes_the_connection_with_one_line(
     length: int, caplog: pytest.LogCaptureFixture

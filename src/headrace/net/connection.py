@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from headrace.model import Buffer
-from headrace.net.framing import SCRATCH_BYTES, FrameReader
+from headrace.net.framing import GROWTH, GROWTH_SCARCE, SCRATCH_BYTES, FrameReader
 from headrace.net.hub import Hub
 from headrace.net.limits import SHORT_ANSWER_BYTES, Limits
 from headrace.net.output import Output
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             self._budget.release(size)
             return
-        self._paid_bytes = size
+        self._paid_bytes += size
         self._unblock()
 
     def flush(self) -> None:
@@ -310,10 +310,8 @@ class Connection(asyncio.BufferedProtocol):
             while room and not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
                 self._hand_over(reader.take(), size)
                 room -= 1
-            wanted = 0 if self._blocked else reader.big_wanted()
-            if wanted and (unbounded or self._pay(wanted)):
-                reader.begin_big()
-                self._paid_bytes = 0 if unbounded else wanted
+            if not self._blocked and reader.lacks_room():
+                self._make_room()
             reader.keep()
         except ProtocolError as error:
             self.close(f"{error}")
@@ -345,9 +343,25 @@ class Connection(asyncio.BufferedProtocol):
             self.give_back(self._frame_bytes)
             self._frame_bytes = 0
 
+    def _make_room(self) -> None:
+        """Memory for a large frame. It is paid for as it is needed, and not by the length that a client announces."""
+        reader, budget = self._reader, self._budget
+        room_bytes = reader.next_room_bytes(GROWTH if budget.ample else GROWTH_SCARCE)
+        if not budget.unbounded:
+            owned_bytes = reader.room_bytes
+            if self._paid_bytes <= owned_bytes:
+                take = budget.take_more if owned_bytes else budget.take
+                if not take(room_bytes - owned_bytes, self):
+                    self._asked_budget = self._blocked = True
+                    return
+                self._paid_bytes = room_bytes
+            room_bytes = self._paid_bytes  # which was granted for what was asked for then
+        reader.make_room(room_bytes)
+
     def _pay(self, size: int) -> bool:
         if self._paid_bytes:
             self._paid_bytes = 0
+            self._budget.is_whole(self)
             return True
         if self._budget.take(size, self):
             return True
