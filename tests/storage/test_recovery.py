@@ -75,6 +75,7 @@ DAMAGES = {
     "checksum": (70, b"\xff\xff", "fails its checksum"),
     "magic": (16, b"\x01", "magic 1"),
     "offset that goes back": (7, b"\x01", "offset 1 where 12 is due"),
+    "offset beyond the next segment": (0, b"\x00\x00\x01", "which its segment cannot hold"),
     "length": (8, b"\x00\x00\x00\x05", "incomplete"),
     "leader epoch that goes back": (12, b"\xff\xff\xff\xff", "leader epoch -1 follows 0"),
 }
@@ -172,9 +173,8 @@ def test_missing_indexes_and_epochs_are_built_from_the_log(files: MemoryFiles, l
 def test_an_index_without_a_log_is_removed(files: MemoryFiles) -> None:
     for suffix in (".index", ".timeindex", ".txnindex"):
         files.create(f"{DIRECTORY}/{99:020d}{suffix}")
-    files.create(f"{DIRECTORY}/{0:020d}.log.deleted")
     crash(files)
-    assert not [name for name in files.names(DIRECTORY) if "99." in name or name.endswith(".deleted")]
+    assert not [name for name in files.names(DIRECTORY) if "99." in name]
 
 
 @pytest.mark.usefixtures("log")
@@ -248,6 +248,29 @@ def test_producers_outlive_their_records_through_a_power_loss(files: MemoryFiles
     assert (again.log_start_offset, again.log_end_offset) == (9, 9)
     producer = again.producers.get(1)
     assert producer is not None and producer.next_sequence == 9
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_producers_with_more_than_a_window_behind_a_roll_are_known_when_that_is_lost(
+    files: MemoryFiles, epoch: int
+) -> None:
+    log = open_log(Shared(files), DIRECTORY, TOPIC_ID, LogConfig(segment_bytes=250))
+    for sequence in range(3):
+        idempotent(log, 1, sequence, 1)
+    together = []
+    first = 0 if epoch else 3
+    for number in range(7):
+        raw, header = batch(3 + number, 1, producer=(1, epoch, first + number))
+        log.producers.record(header, header.base_offset, 0, log.log_end_offset)
+        together.append((raw, header))
+    log.append(together, 1_000)
+    assert log.segments[1].base_offset == 3
+    assert log.producers.check(together[1][1]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    files.open(log.segments[1].log.path).truncate(0)
+    again = crash(files)
+    assert again.log_end_offset == 3
+    producer = again.producers.get(1)
+    assert producer is not None and (producer.epoch, producer.next_sequence) == (0, 3)
 
 
 def test_a_snapshot_of_batches_that_were_cut_off_is_never_taken_for_that_of_later_ones(files: MemoryFiles) -> None:

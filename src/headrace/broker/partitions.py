@@ -173,6 +173,7 @@ class Partitions:
                 retention_bytes=config.retention_bytes,
                 flush_messages=config.flush_messages,
                 flush_ms=config.flush_ms,
+                file_delete_delay_ms=config.file_delete_delay_ms,
             )
         return known
 
@@ -187,7 +188,9 @@ class Partitions:
             self._hosted_in[partition.directory] -= 1
             partition.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             try:
-                partition.directory.delete_log(topic.name, partition.index, self._unique())
+                partition.directory.delete_log(
+                    topic.name, partition.index, self._unique(), partition.config.file_delete_delay_ms
+                )
             except OSError as failure:
                 log.error("the files of %s stay, since renaming them failed: %s", partition, failure)
         return list(topic.partitions.values())

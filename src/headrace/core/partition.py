@@ -175,7 +175,7 @@ class Partition(Generic[L]):
             stamp_append_time(records, 0, size, now_ms)
             header = read_header(records)
         if header.producer_id >= 0:
-            producers.record(header, base_offset, now_ms)
+            producers.record(header, base_offset, now_ms, self.log_end_offset)
         end_offset = self.assigned_end_offset = base_offset + header.record_count
         self.unwritten.append(Accepted(records, header))
         return Appended(base_offset, end_offset, append_time_ms)

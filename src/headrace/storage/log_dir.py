@@ -67,7 +67,7 @@ class LogDir:
         for name in self._files.names(self._logs_path):
             topic, dash, partition = name.rpartition("-")
             if name.endswith(DELETE_SUFFIX):
-                self.shared.trash.append(f"{self._logs_path}/{name}")
+                self.shared.trash.put(f"{self._logs_path}/{name}", 0)
             elif dash and topic and partition.isascii() and partition.isdigit():
                 yield TopicPartition(topic, int(partition))
 
@@ -152,8 +152,8 @@ class LogDir:
         except FileNotFoundError:
             return False
 
-    def delete_log(self, topic: str, partition: int, unique: str) -> None:
-        """The directory gets another name now, and goes when the trash is emptied. `unique` tells such names apart."""
+    def delete_log(self, topic: str, partition: int, unique: str, delay_ms: int) -> None:
+        """The directory gets another name now, and goes after the delay. `unique` tells such names apart."""
         name = TopicPartition(topic, partition)
         log = self._logs.pop(name, None)
         if log is not None:
@@ -163,7 +163,7 @@ class LogDir:
         if self._files.exists(directory):
             self._on_disk.add(name)  # until it has another name: a new topic of this name must not take it for its own
             self.shared.changing()
-            self.shared.discard_directory(directory, unique)
+            self.shared.discard_directory(directory, unique, delay_ms)
             self._on_disk.discard(name)
 
     def set_aside(self, topic: str, partition: int, unique: str) -> str:
@@ -229,9 +229,13 @@ class LogDir:
         if self._files.exists(path):
             self._files.remove(path)
 
-    def empty_trash(self) -> None:
-        """May run in another thread."""
-        self.shared.empty_trash()
+    @property
+    def has_trash(self) -> bool:
+        return len(self.shared.trash) > 0
+
+    def empty_trash(self, now_ms: int) -> bool:
+        """Removes some of what has been deleted for long enough; whether there is more. May run in another thread."""
+        return self.shared.trash.empty(now_ms)
 
     # The end
 
@@ -245,16 +249,15 @@ class LogDir:
     def close(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1
     ) -> list[tuple[TopicPartition, OSError]]:
-        """A clean stop. Logs that could not be brought to the disk are returned; then the stop was not clean."""
+        """A clean stop. Logs that could not be brought to the disk are returned: they are checked at the next start."""
         failures: list[tuple[TopicPartition, OSError]] = []
         logs = sorted(self._logs.items())
         close = self._close_together if len(logs) > CLOSED_ONE_BY_ONE_MAX else _close_one_by_one
         failures += close(logs)
-        if not failures:
-            try:
-                self._write_clean_stop(high_watermarks, broker_epoch)
-            except OSError as error:
-                failures.append((TopicPartition("", -1), error))
+        try:
+            self._write_stop({name for name, _ in failures}, high_watermarks, broker_epoch)
+        except OSError as error:
+            failures.append((TopicPartition("", -1), error))
         self._tree.close()
         self._lock.release()
         return failures
@@ -279,13 +282,17 @@ class LogDir:
             if not log.is_complete:
                 yield name, log.failure or OSError("it was not closed")
 
-    def _write_clean_stop(self, high_watermarks: Mapping[TopicPartition, int] | None, broker_epoch: int) -> None:
+    def _write_stop(
+        self, failed: set[TopicPartition], high_watermarks: Mapping[TopicPartition, int] | None, broker_epoch: int
+    ) -> None:
         marker = f"{self._logs_path}/{MARKER_NAME}"
         if self._files.exists(marker):
             return  # nothing has changed since the last one
         self.checkpoint_job(high_watermarks)()
         for name, log in self._logs.items():
-            if log.exists and log.segments.active is not None:
+            if name in failed:
+                self._remembered.pop(name, None)
+            elif log.exists and log.segments.active is not None:
                 self._remembered[name] = Remembered(
                     log.topic_id,
                     log.log_start_offset,
@@ -296,6 +303,10 @@ class LogDir:
                     log.size_bytes,
                 )
         self._files.replace(f"{self._logs_path}/{STATE_NAME}", encode_state(self._remembered))
+        if failed or not (self.was_clean or self._on_disk <= self._logs.keys()):
+            # The marker would speak for all, also for those that failed, or could not be opened after a crash. Without
+            # it, the others are still known to be as they were left.
+            return
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self._files.replace(marker, content.encode())
 
