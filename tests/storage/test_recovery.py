@@ -169,6 +169,31 @@ def test_missing_indexes_and_epochs_are_built_from_the_log(files: MemoryFiles, l
     assert offsets_in(again.read(13, 1, 22, True)) == [(12, 13)]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_segment_that_lost_its_content_is_not_passed_over_in_silence(
+    files: MemoryFiles, log: Log, is_clean: bool
+) -> None:
+    files.open(log.segments[1].log.path).truncate(0)
+    files.restart()
+    with pytest.raises(CorruptLog, match="is empty"):
+        open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, recovery_point=20, is_clean=is_clean)
+
+
+def test_offsets_that_compaction_took_from_the_end_of_a_segment_do_not_stop_a_reader(
+    files: MemoryFiles, log: Log
+) -> None:
+    first, second = log.segments[0], log.segments[1]
+    found = first.locate(second.base_offset - 1)
+    assert found is not None
+    files.open(first.log.path).truncate(found[0])
+    for suffix in ("index", "timeindex"):
+        files.remove(f"{DIRECTORY}/{0:020d}.{suffix}")
+    files.restart()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=True)
+    assert offsets_in(again.read(second.base_offset - 1, 1, 20, True))[0][0] == second.base_offset
+    assert again.read(second.base_offset - 1, 1, second.base_offset, True) == b""
+
+
 @pytest.mark.usefixtures("log")
 def test_an_index_without_a_log_is_removed(files: MemoryFiles) -> None:
     for suffix in (".index", ".timeindex", ".txnindex"):

@@ -271,9 +271,11 @@ class Log:
             return segment.read(offset, bytes_max, limit_offset, at_least_one)
         for at in range(self.segments.index_of(offset), len(self.segments)):
             segment = self.segments[at]
+            if segment.base_offset >= limit_offset:
+                break
             found = segment.read(offset, bytes_max, limit_offset, at_least_one)
-            # Offsets may be missing at the end of a segment; then the next one has what comes after.
-            if found or segment.end_offset > offset or not at_least_one:
+            # Compaction leaves offsets out at the end of a segment; then the next one has what comes after.
+            if found or not at_least_one:
                 return found
         return b""
 

@@ -50,6 +50,7 @@ def open_log(
         scanned_from = segments.index_of(recovery_point)
         recovery = recover(segments, recovery_point, epochs)
         end_offset = recovery.end_offset
+    _require_no_hole(segments)
     first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
     epochs.truncate_from_end(end_offset)
     if len(segments):
@@ -111,6 +112,13 @@ def _segments(shared: Shared, directory: str, names: list[str], config: LogConfi
         end_offset = bases[at + 1] if at + 1 < len(bases) else base_offset
         segments.add(base_offset, size=size, end_offset=end_offset, created_ms=None)
     return segments
+
+
+def _require_no_hole(segments: Segments) -> None:
+    """A segment that another one follows was once full."""
+    for segment in list(segments)[:-1]:
+        if not segment.size:
+            raise CorruptLog(f"{segment.log.path} is empty, although the log goes on behind it.")
 
 
 def _epochs_of(segments: Segments) -> EpochList:
