@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -332,5 +333,9 @@ def _open_files_max(descriptors: int) -> int:
 
 def _sentence(config: NodeConfig, error: Exception) -> str:
     if isinstance(error, OSError):
-        return f"Node {config.node_id} cannot start on {config.listen} with {config.data}: {error}"
+        # The loop's own text repeats the address; a negative number is one of name lookup, whose text is good.
+        reason = os.strerror(number) if (number := error.errno or 0) > 0 else error.strerror or str(error)
+        if error.filename is not None:
+            reason += f": {error.filename}"
+        return f"Node {config.node_id} cannot start on {config.listen} with {config.data}: {reason}"
     return str(error)

@@ -61,6 +61,11 @@ def test_another_separator_is_possible(bootstrap: str, topic: str) -> None:
     assert consume(bootstrap, topic, "--format", "key-value", "--key-separator", " : ") == b"k : v=w\n"
 
 
+def test_a_separator_has_a_character(bootstrap: str, topic: str) -> None:
+    done = headrace("produce", topic, "--key-separator", "", "--bootstrap", bootstrap, stdin=b"kv\n")
+    assert (done.returncode, done.said) == (2, "headrace: --key-separator takes at least one character")
+
+
 def test_json_goes_through_a_pipe_unharmed(bootstrap: str, topic: str) -> None:
     written = b'{"key": "/w==", "key_encoding": "base64", "value": null, "headers": [{"key": "h", "value": "x"}]}\n'
     produce(bootstrap, topic, written + b'{"value": "\xc3\xa4"}\n', "--format", "json")

@@ -60,7 +60,7 @@ def produce(
         raise UsageError("give a file, or --count to make records up, not both")
     if (count or 0) < 0 or (rate is not None and not 0 < rate < math.inf):
         raise UsageError("--count and --rate are positive")
-    parse = reader(form, parse_separator(key_separator or "\t"))
+    parse = reader(form, parse_separator("\t" if key_separator is None else key_separator))
     size_bytes = parse_size(size, "--size")
     begun = time.monotonic()
     with _input(file) as fd, Bar(f"writing to {topic}", count, wanted=not _is_typed(file, count)) as bar:
@@ -74,7 +74,8 @@ def produce(
             {"topic": topic, "records": tally.done, "bytes": tally.bytes, "seconds": round(seconds, 3), "acks": acks}
         )
     else:
-        output.say(f"{tally.done} records, {tally.bytes} bytes, in {seconds:.1f} s")
+        records = "1 record" if tally.done == 1 else f"{tally.done} records"
+        output.say(f"{records}, {tally.bytes} bytes, in {seconds:.1f} s")
 
 
 class Tally:
