@@ -52,22 +52,22 @@ class Dispatcher:
 
     def on_frame(self, connection: Connection, frame: bytearray) -> None:
         header = decode_request_header(frame)
-        hot = self._now.get(header.api_key)
-        if hot is not None and header.api_version in hot[0].versions:
+        api_key, version, _, _, body_at = header
+        hot = self._now.get(api_key)
+        if hot is not None and body_at >= 0:
             api, handle = hot
-            body = decode(api.request, header.api_version, frame, header.body_at)
-            self._broker.metrics.received(header.api_key, len(frame))
-            reply = connection.open_reply(alone=header.api_key == FETCH_KEY)
-            request = Request(header, body, connection, reply, 0)
-            handle(self._broker, request)
+            body = decode(api.request, version, frame, body_at)
+            self._broker.metrics.received(api_key, len(frame))
+            reply = connection.open_reply(api_key == FETCH_KEY)
+            handle(self._broker, Request(header, body, connection, reply, 0))
             return
-        slow = self._later.get(header.api_key)
-        if slow is not None and header.api_version in slow[0].versions:
+        slow = self._later.get(api_key)
+        if slow is not None and body_at >= 0:
             self._start(slow, connection, header, frame)
-        elif header.api_key == API_VERSIONS_KEY:
+        elif api_key == API_VERSIONS_KEY:
             connection.open_reply().send(_versions_for_newer_client(header))
         else:
-            raise ProtocolError(f"API {header.api_key} version {header.api_version} is not served here")
+            raise ProtocolError(f"API {api_key} version {version} is not served here")
 
     def _start(
         self, slow: tuple[Api, AsyncHandler], connection: Connection, header: RequestHeader, frame: bytearray

@@ -37,9 +37,10 @@ class Reply:
         """The whole answer with its length prefix. Nobody may change these buffers afterwards."""
         assert self.parts is None, "answered twice"
         self.parts = parts
-        if self._request_bytes:
-            self.forget_request()
-        self._connection.answered(self)
+        connection = self._connection
+        connection.give_back(self._request_bytes)
+        self._request_bytes = 0
+        connection.answered(self)
 
     def skip(self) -> None:
         """No answer is due (acks=0)."""
@@ -155,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, parts: list[Buffer]) -> None:
         """Outside of the order of replies: for the side that asks."""
-        self._put(parts)
+        self._output.add(parts)
         self._write_later()
 
     def close(self, reason: str = "") -> None:
@@ -164,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if reason:
             self._hub.warn("closing", f"closing the connection of {self.peer}: {reason}")
-        if self._output and self._transport is not None:
+        if self._output.unsent_bytes and self._transport is not None:
             self._output.give_to(self._transport)
         self.closing = self._blocked = True
         if self._transport is not None:
@@ -207,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         if reply is not self._first or self.closed:
             return
         while reply.parts is not None:
-            self._put(reply.parts)
+            self._output.add(reply.parts)
             self._in_flight -= 1
             if reply.next is None:
                 self._first = self._last = None
@@ -215,6 +216,8 @@ class Connection(asyncio.BufferedProtocol):
             self._first = reply = reply.next
         if not self._in_pump:
             self._write_later()
+        elif self._output.unsent_bytes >= self._limits.unsent_bytes_max:
+            self._blocked = True
         if self._blocked:
             self._unblock()
 
@@ -223,8 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return  # they went back when the connection was lost
         self._in_flight_bytes -= size
-        if not self._budget.unbounded:
-            self._budget.release(size)
+        self._budget.release(size)
         if self._blocked:
             self._unblock()
 
@@ -239,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Gives what is queued to the transport, in one piece if it is small."""
         self._write_due = False
-        if self._output and not self.closing and self._transport is not None:
+        if self._output.unsent_bytes and not self.closing and self._transport is not None:
             self._output.give_to(self._transport)
             if self._writing_paused:
                 self._count_stuck(self._transport.get_write_buffer_size())
@@ -322,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
             self._held_bytes = kept
         if self._blocked and reader.mid_frame:
             self._pause()
-        if self._output and not self._write_due:
+        if self._output.unsent_bytes and not self._write_due:
             self.flush()
         return not room
 
@@ -408,12 +410,9 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = True
             self._transport.pause_reading()
 
-    def _put(self, parts: list[Buffer]) -> None:
-        self._output.add(parts)
+    def _write_later(self) -> None:
         if self._output.unsent_bytes >= self._limits.unsent_bytes_max:
             self._blocked = True
-
-    def _write_later(self) -> None:
         if not self._write_due:
             self._write_due = True
             self._hub.turn.write(self)

@@ -58,6 +58,7 @@ _WRITE = acl.Operation.WRITE
 Unsettled = tuple[Hosted, int, PartitionProduceResponse]
 
 # Made for every request.
+_response = maker(ProduceResponse)
 _answer = maker(PartitionProduceResponse)
 _topic_answer = maker(TopicProduceResponse)
 
@@ -68,8 +69,7 @@ def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
         request.reply(_refuse_all(request.body, ErrorCode.INVALID_REQUIRED_ACKS))
         return
     produce = _Produce(broker, request, acks)
-    produce.admit()
-    if produce.is_unsettled:
+    if produce.admit():
         broker.appends.after_turn(produce.settle)
     else:
         produce.finish()
@@ -114,37 +114,36 @@ class _Produce:
         self._acks = acks
         self._broker = broker
         self._request = request
-        self._response = ProduceResponse(responses=[])
+        self._response = _response(responses=[])
         self._unsettled: list[Unsettled] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: Hosted | None = None
 
-    @property
-    def is_unsettled(self) -> bool:
-        return bool(self._unsettled)
-
-    def admit(self) -> None:
-        partitions = self._broker.partitions
-        by_id = self._request.version >= TOPIC_IDS_SINCE
-        now_ms = self._broker.clock.wall_ms()
+    def admit(self) -> bool:
+        """Whether there is something to wait for."""
+        broker, request = self._broker, self._request
+        partitions, principal = broker.partitions, request.connection.principal
+        by_id = request.version >= TOPIC_IDS_SINCE
+        now_ms = broker.clock.wall_ms()
         answers = self._response.responses
-        for topic in self._request.body.topic_data:
+        for topic in request.body.topic_data:
             hosted = partitions.topic_by_id(topic.topic_id) if by_id else partitions.topic_by_name(topic.name)
-            refusal = self._refusal(topic, hosted, by_id)
-            if hosted is None or refusal:
-                answers.append(_refuse(topic, refusal))
+            if hosted is None or not broker.is_allowed(principal, _WRITE, hosted.resource):
+                answers.append(_refuse(topic, self._refusal(topic, hosted, by_id)))
                 continue
             admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
             answers.append(_topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=admitted))
+        return bool(self._unsettled)
 
     def _refusal(self, topic: TopicProduceData, hosted: HostedTopic | None, by_id: bool) -> ErrorCode:
-        if hosted is None and by_id:
+        if hosted is not None:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        resource = acl.topic(topic.name) if hosted is None else hosted.resource
-        if not self._broker.is_allowed(self._request.principal, _WRITE, resource):
+        if not self._broker.is_allowed(self._request.principal, _WRITE, acl.topic(topic.name)):
             # Also for a topic that does not exist: that is for those to know who may use it.
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return _NONE if hosted is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _admit(self, hosted: HostedTopic, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
         broker, records = self._broker, data.records
