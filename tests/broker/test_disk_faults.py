@@ -243,6 +243,18 @@ async def test_a_log_that_cannot_be_opened_or_continued_is_offline_and_the_broke
         assert lookups == {STORAGE_ERROR}
 
 
+async def test_a_partition_that_does_not_say_whose_it_is_keeps_no_other_from_starting() -> None:
+    with World() as world:
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic(partitions=3)
+            assert await codes(client, 3) == [0, 0, 0]
+            await served.kill()
+        world.memory.fail("read", f"*/{TOPIC}-1/partition.metadata", errno.EIO, times=FOR_EVER)
+        async with world.started() as served:
+            assert await codes(await served.client(), 3) == [0, STORAGE_ERROR, 0]
+
+
 async def corrupted(world: World) -> None:
     """A byte of what was synced is changed while nobody looks."""
     async with world.started() as served:

@@ -9,6 +9,7 @@ import pytest
 from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
 from headrace.storage import trash
+from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
@@ -194,7 +195,11 @@ def test_whose_directory_it_is_is_remembered(files: MemoryFiles) -> None:
     meta = MetaProperties("a cluster", 3, OTHER_ID, {"headrace.incarnation": "5"})
     directory.write_meta(meta)
     files.lose_power()
-    assert LogDir(files, "/data").read_meta() == meta
+    directory = LogDir(files, "/data")
+    assert directory.read_meta() == meta
+    files.replace("/data/meta.properties", b"")
+    with pytest.raises(CorruptCheckpoint, match=r"/data/meta.properties is damaged: .* version None"):
+        directory.read_meta()
 
 
 # Topics that come and go
@@ -339,8 +344,9 @@ def test_what_cannot_be_removed_is_tried_again(files: MemoryFiles) -> None:
 
 def test_files_that_are_no_partitions_are_left_alone(files: MemoryFiles) -> None:
     LogDir(files, "/data").close()
-    for name in ("lost+found", "t-", "-1", "t-x", "t-1.77-stray", "t-1.1-future"):
+    for name in ("lost+found", "t-", "-1", "t-x", "t-1.77-stray", "t-1.1-future", "t-00", "ü-1", "t-99999999999"):
         files.make_directory(f"/data/logs/{name}")
+    files.create("/data/logs/notes-2")
     assert LogDir(files, "/data").partitions == []
 
 

@@ -195,6 +195,16 @@ def test_offsets_that_compaction_took_from_the_end_of_a_segment_do_not_stop_a_re
 
 
 @pytest.mark.usefixtures("log")
+def test_files_that_are_not_named_as_ours_are_nobodys(files: MemoryFiles) -> None:
+    for name in ("0.log", "notes.log", "7.snapshot", f"{0:021d}.log"):
+        files.create(f"{DIRECTORY}/{name}")
+    again = crash(files)
+    assert (again.log_end_offset, [segment.base_offset for segment in again.segments]) == (20, [0, 6, 12, 18])
+    again.close()
+    assert {"0.log", "notes.log", "7.snapshot"} <= set(files.names(DIRECTORY))
+
+
+@pytest.mark.usefixtures("log")
 def test_an_index_without_a_log_is_removed(files: MemoryFiles) -> None:
     for suffix in (".index", ".timeindex", ".txnindex"):
         files.create(f"{DIRECTORY}/{99:020d}{suffix}")

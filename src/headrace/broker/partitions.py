@@ -103,7 +103,10 @@ class Partitions:
         for directory in self.directories:
             if directory in self._retired or not directory.exists(topic.name, index):
                 continue
-            owner = directory.topic_id_of(topic.name, index)
+            try:
+                owner = directory.topic_id_of(topic.name, index)
+            except OSError:
+                return directory  # whoever opens it meets the error again, and takes this one partition offline
             if owner is None or owner == topic.id:
                 return directory
             self._set_aside(directory, topic.name, index)

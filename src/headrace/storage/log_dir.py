@@ -10,6 +10,7 @@ when it is opened, unless its files are exactly as an earlier clean stop left th
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.errors import CorruptLog
@@ -22,7 +23,7 @@ from headrace.storage.log_config import LogConfig
 from headrace.storage.offset_files import OffsetFiles
 from headrace.storage.opening import open_log
 from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
-from headrace.storage.segment import LOG_SUFFIX, file_name
+from headrace.storage.segment import LOG_SUFFIX, file_name, offsets_of
 from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, Shared
 from headrace.storage.state_file import Remembered, decode_state, encode_state
 
@@ -33,6 +34,8 @@ STATE_NAME = ".headrace-state"
 PROBE_NAME = ".headrace-probe"
 RESERVE_NAME = ".headrace-reserve"
 STRAY_SUFFIX = "-stray"
+PARTITION_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}-(0|[1-9][0-9]{0,9})")
+"""Anything else, say lost+found, is not ours."""
 CLOSED_ONE_BY_ONE_MAX = 16
 """Logs that a clean stop syncs each for itself; with more of them, the file system syncs them all."""
 
@@ -65,10 +68,10 @@ class LogDir:
 
     def _look_around(self) -> Iterator[TopicPartition]:
         for name in self._files.names(self._logs_path):
-            topic, dash, partition = name.rpartition("-")
             if name.endswith(DELETE_SUFFIX):
                 self.shared.trash.put(f"{self._logs_path}/{name}", 0)
-            elif dash and topic and partition.isascii() and partition.isdigit():
+            elif PARTITION_NAME.fullmatch(name) and self._files.is_directory(f"{self._logs_path}/{name}"):
+                topic, _, partition = name.rpartition("-")
                 yield TopicPartition(topic, int(partition))
 
     def _read_state(self) -> dict[TopicPartition, Remembered]:
@@ -145,10 +148,13 @@ class LogDir:
         if not self.was_clean and self._offsets.recovery_points.get(name) != remembered.log_end_offset:
             return False
         directory = f"{self._logs_path}/{name}"
-        active = file_name(remembered.active_base_offset, LOG_SUFFIX)
+        active = remembered.active_base_offset
         try:
-            last = max((name for name in self._files.names(directory) if name.endswith(LOG_SUFFIX)), default=None)
-            return last == active and self._files.size(f"{directory}/{active}") == remembered.active_bytes
+            last = max(offsets_of(self._files.names(directory), LOG_SUFFIX), default=None)
+            return (
+                last == active
+                and self._files.size(f"{directory}/{file_name(active, LOG_SUFFIX)}") == remembered.active_bytes
+            )
         except FileNotFoundError:
             return False
 
@@ -193,8 +199,13 @@ class LogDir:
     def read_meta(self) -> MetaProperties | None:
         """None in a new directory."""
         path = f"{self.path}/{META_NAME}"
-        # Java reads and writes such files in Latin-1, which has a character for every byte.
-        return parse_meta_properties(self._files.read(path).decode("latin-1")) if self._files.exists(path) else None
+        if not self._files.exists(path):
+            return None
+        try:
+            # Java reads and writes such files in Latin-1, which has a character for every byte.
+            return parse_meta_properties(self._files.read(path).decode("latin-1"))
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(f"{path} is damaged: {error}") from None
 
     def write_meta(self, meta: MetaProperties) -> None:
         self._files.replace(f"{self.path}/{META_NAME}", format_meta_properties(meta).encode())

@@ -7,7 +7,14 @@ from headrace.storage.epoch_file import read_epochs
 from headrace.storage.log import Contents, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
-from headrace.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from headrace.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+    offsets_of,
+)
 from headrace.storage.segments import Segments
 from headrace.storage.shared import DELETED_SUFFIX, Shared
 
@@ -104,8 +111,7 @@ def _drop_snapshots_above(shared: Shared, directory: str, offsets: list[int], en
 
 
 def _segments(shared: Shared, directory: str, names: list[str], config: LogConfig) -> Segments:
-    stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
-    bases = sorted(int(stem) for stem in stems if stem.isdigit())
+    bases = offsets_of(names, LOG_SUFFIX)
     segments = Segments(shared, directory, config)
     for at, base_offset in enumerate(bases):
         size = shared.files.size(f"{directory}/{base_offset:020d}{LOG_SUFFIX}")

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headrace.core.producers import Producer, ProducerTable
 from headrace.storage.files import File, Files
-from headrace.storage.segment import file_name
+from headrace.storage.segment import file_name, offsets_of
 from headrace.storage.segments import Segments
 from headrace.storage.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
 
@@ -14,8 +14,7 @@ SPARE_SNAPSHOTS = 2
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
     """Ascending."""
-    stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return offsets_of(names, SNAPSHOT_SUFFIX)
 
 
 def write_snapshot(files: Files, directory: str, offset: int, table: ProducerTable) -> File:
