@@ -68,6 +68,13 @@ def test_what_is_not_there_is_a_failure_unless_said_otherwise(bootstrap: str, to
     assert headrace(*delete, "--if-exists").stdout == b"deleted: nothing\n"
 
 
+def test_what_can_be_deleted_is_and_the_rest_is_named(bootstrap: str, topic: str) -> None:
+    assert headrace("topic", "create", topic, "--bootstrap", bootstrap).returncode == 0
+    done = headrace("topic", "delete", "a-way", topic, "no-where", "--json", "--bootstrap", bootstrap)
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"deleted": [topic]})
+    assert "'a-way' does not exist" in done.said and "'no-where' does not exist" in done.said
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

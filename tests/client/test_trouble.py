@@ -11,6 +11,7 @@ from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.produce import ProduceRequest
+from headrace.wire.messages.versions import ApiVersionsRequest
 from tests.client.fake import SILENCE, FakeBroker, FakeCluster
 from tests.client.fake_log import FakeLog
 from tests.net.loops import until
@@ -86,6 +87,10 @@ async def test_a_broker_that_is_silent_costs_no_more_than_the_time_given() -> No
     async with one_that_comes_late() as broker:
         await broker.__aenter__()
         broker.always(MetadataRequest, lambda _request: SILENCE)
+        broker.then(ApiVersionsRequest, [SILENCE])
+        async with Admin(broker.bootstrap) as admin:
+            with pytest.raises(NotReachable, match=f"no broker of bootstrap {broker.bootstrap} answers within 100 ms"):
+                await admin.reach(100)
         async with asyncio.timeout(20), Producer(broker.bootstrap, delivery_ms_max=200) as producer:
             with pytest.raises(TimedOut, match=r"Metadata was not answered by .* within 200 ms"):
                 await producer.send("t", b"x")

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from headrace.cli import output
 from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.options import Bootstrap, Json, Settings
-from headrace.cli.outcome import UsageError
+from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.values import parse_settings
 from headrace.cli.watch import administrator, watched
 from headrace.client import ConfigSource, Consumer, NewTopic, Resource, ResourceType, TopicDescription
@@ -125,8 +125,10 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    async def ask() -> list[str]:
-        deleted = []
+    deleted: list[str] = []
+    refused: list[KafkaError] = []
+
+    async def ask() -> None:
         async with administrator(bootstrap) as admin:
             for topic in topics:
                 try:
@@ -134,11 +136,13 @@ def delete(
                     deleted.append(topic)
                 except KafkaError as error:
                     if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        raise
-        return deleted
+                        refused.append(error)
 
-    deleted = asyncio.run(ask())
-    _tell({"deleted": deleted}, f"deleted: {', '.join(deleted) or 'nothing'}", json)
+    asyncio.run(ask())
+    if deleted or not refused:
+        _tell({"deleted": deleted}, f"deleted: {', '.join(deleted) or 'nothing'}", json)
+    if refused:
+        raise Failure("; ".join(map(str, refused)))
 
 
 async def _describe(topics: tuple[str, ...], bootstrap: str) -> list[Document]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from headrace.client.errors import NotReachable, topic_error
+from headrace.client.errors import NotReachable, TimedOut, topic_error
 from headrace.client.outside import Outside
 from headrace.client.tries import Tries
 from headrace.errors import ErrorCode, KafkaError
@@ -142,6 +142,8 @@ class Cluster:
                 try:
                     await tries.attempt(self.any_peer(), f"no broker of bootstrap {self.bootstrap} answers")
                     return
+                except TimedOut as error:
+                    raise NotReachable(error.message) from None
                 except NotReachable as error:
                     await tries.again(error)
 
