@@ -163,7 +163,15 @@ async def test_the_files_of_a_deleted_topic_leave_the_disk() -> None:
         await until(is_gone)
 
 
-async def test_deleted_files_stay_for_their_delay_and_then_go() -> None:
+async def test_deleted_files_stay_for_their_delay_and_then_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    empty_trash = LogDir.empty_trash
+
+    def counted(directory: LogDir, now_ms: int) -> bool:
+        looks.append(now_ms)
+        return empty_trash(directory, now_ms)
+
+    monkeypatch.setattr(LogDir, "empty_trash", counted)
     topic = {**SMALL_SEGMENTS, "retention.ms": "10000", "file.delete.delay.ms": "30000"}
     async with serving(OFTEN, topic=topic) as (served, client):
 
@@ -175,10 +183,8 @@ async def test_deleted_files_stay_for_their_delay_and_then_go() -> None:
 
         async def rounds(count: int = 5) -> None:
             """So many times the trash was looked at since."""
-            seen: list[int] = []
-            directory, empty = broker_of(served).partitions.directories[0], LogDir.empty_trash
-            directory.empty_trash = lambda now_ms: (seen.append(1), empty(directory, now_ms))[1]  # type: ignore
-            await until(lambda: len(seen) >= count)
+            seen_before = len(looks)
+            await until(lambda: len(looks) >= seen_before + count)
 
         await fill(client)
         served.world.clock.now_ms = NOW_MS + 10_000 + 2_500
