@@ -306,22 +306,16 @@ class Connection(asyncio.BufferedProtocol):
         """Hands over what is ready and allowed, and puts away the rest. True: there may be more for the next turn."""
         reader = self._reader
         room = FRAMES_PER_TURN_MAX
-        unbounded = self._budget.unbounded
         self._in_pump = True
         try:
-            while room and not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
+            while room and not self._blocked and (size := reader.size()) >= 0 and self._pay(size):
                 self._hand_over(reader.take(), size)
                 room -= 1
-            if not self._blocked and reader.lacks_room():
-                self._make_room()
-            reader.keep()
+            if reader.mid_frame or self._held_bytes:
+                self._put_away(reader)
         except ProtocolError as error:
             self.close(f"{error}")
         self._in_pump = False
-        kept = reader.kept_bytes
-        if kept != self._held_bytes:
-            self._budget.hold(kept - self._held_bytes)
-            self._held_bytes = kept
         if self._blocked and reader.mid_frame:
             self._pause()
         if self._output.unsent_bytes and not self._write_due:
@@ -345,20 +339,27 @@ class Connection(asyncio.BufferedProtocol):
             self.give_back(self._frame_bytes)
             self._frame_bytes = 0
 
-    def _make_room(self) -> None:
+    def _put_away(self, reader: FrameReader) -> None:
+        """What cannot be handed over yet leaves the buffer that all connections share."""
+        if not self._blocked and reader.lacks_room():
+            self._make_room(reader)
+        reader.keep()
+        kept = reader.kept_bytes
+        if kept != self._held_bytes:
+            self._budget.hold(kept - self._held_bytes)
+            self._held_bytes = kept
+
+    def _make_room(self, reader: FrameReader) -> None:
         """Memory for a large frame. It is paid for as it is needed, and not by the length that a client announces."""
-        reader, budget = self._reader, self._budget
-        room_bytes = reader.next_room_bytes(GROWTH if budget.ample else GROWTH_SCARCE)
-        if not budget.unbounded:
-            owned_bytes = reader.room_bytes
-            if self._paid_bytes <= owned_bytes:
-                take = budget.take_more if owned_bytes else budget.take
-                if not take(room_bytes - owned_bytes, self):
-                    self._asked_budget = self._blocked = True
-                    return
-                self._paid_bytes = room_bytes
-            room_bytes = self._paid_bytes  # which was granted for what was asked for then
-        reader.make_room(room_bytes)
+        budget, owned_bytes = self._budget, reader.room_bytes
+        if self._paid_bytes <= owned_bytes:
+            room_bytes = reader.next_room_bytes(GROWTH if budget.ample else GROWTH_SCARCE)
+            take = budget.take_more if owned_bytes else budget.take
+            if not take(room_bytes - owned_bytes, self):
+                self._asked_budget = self._blocked = True
+                return
+            self._paid_bytes = room_bytes
+        reader.make_room(self._paid_bytes)
 
     def _pay(self, size: int) -> bool:
         if self._paid_bytes:

@@ -101,10 +101,13 @@ class FrameReader:
             return frame
         start = self._pos + 4
         self._pos = stop = start + self._size
-        return bytearray(self._source[start:stop])
+        frame = bytearray(self._source[start:stop])
+        if stop == self._end:
+            self._pos = self._end = 0
+        return frame
 
     def keep(self) -> None:
-        """Empties the shared buffer: the next connection reads into it."""
+        """Empties the shared buffer of what is left: the next connection reads into it."""
         left = self._end - self._pos
         if left == 0:
             self._source = self._scratch

@@ -23,6 +23,8 @@ class Limits:
 SMALL_BYTES_MAX = 64 << 10
 """A frame that needs no memory of its own to be read: see framing.BIG_BYTES."""
 
+UNBOUNDED = 2**63 - 1
+
 RESERVE = 8
 """One part in so many of the memory for requests is for small frames."""
 
@@ -52,7 +54,8 @@ class RequestBudget:
 
     def __init__(self, bytes_max: int, call_soon: Callable[..., object]) -> None:
         """Zero or less means no bound, as in Kafka."""
-        self.unbounded = bytes_max <= 0  # then nothing is counted as taken
+        if bytes_max <= 0:
+            bytes_max = UNBOUNDED
         self._bytes_max = bytes_max
         self._large_bytes_max = bytes_max - bytes_max // RESERVE
         self._small_bytes = min(SMALL_BYTES_MAX, bytes_max // (8 * RESERVE))
@@ -74,10 +77,14 @@ class RequestBudget:
     @property
     def ample(self) -> bool:
         """More than half of the memory is free: frames may have more than they have filled."""
-        return (self.taken + self.held) * 2 < self._bytes_max or self.unbounded
+        return (self.taken + self.held) * 2 < self._bytes_max
 
     def take(self, size: int, waiter: Waiter) -> bool:
         """False: the waiter is called when its turn comes, and owns the bytes then."""
+        nobody_waits = not (self._waiting or self._waiting_small or self._waiting_more)
+        if nobody_waits and self.taken + self.held + size <= self._large_bytes_max:
+            self.taken += size  # as nearly always
+            return True
         waiting = self._waiting_small if size <= self._small_bytes else self._waiting
         if not waiting and self._fits(size):
             self.taken += size
@@ -102,8 +109,8 @@ class RequestBudget:
             self._serve()
 
     def release(self, size: int) -> None:
-        if not self.unbounded:
-            self.taken -= size
+        self.taken -= size
+        if self._waiting or self._waiting_small or self._waiting_more:
             self._serve()
 
     def hold(self, size: int) -> None:
