@@ -62,8 +62,8 @@ async def test_segments_older_than_the_retention_go_and_newer_ones_stay() -> Non
         assert await client.offset(EARLIEST) == 3
         assert (await client.fetch(2)).error_code == 1
         await until(lambda: logs_on_disk(served.world) == [3, 4, 5])
-        names = served.world.memory.names(f"/data/logs/{TOPIC}-0")
-        await until(lambda: not [name for name in names if name.endswith(".deleted")])
+        names, folder = served.world.memory.names, f"/data/logs/{TOPIC}-0"
+        await until(lambda: not [name for name in names(folder) if name.endswith(".deleted")])
 
 
 async def test_a_partition_that_is_silent_for_long_ends_empty_and_goes_on_at_its_offset() -> None:
