@@ -59,7 +59,7 @@ format: setup
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix-only $(CODE)
 
-hunt: setup
+hunt: setup kafka-jars
 	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) $(BIN)/python -m pytest --timeout=0 -s \
 		--hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
 

@@ -68,7 +68,6 @@ class TopicConfig:
         60_000,
         "How long the files of a deleted segment or partition stay on disk.",
         inherits=(("log.segment.delete.delay.ms", 1),),
-        unused=True,
     )
     flush_messages: int = whole(
         LONG_MAX,

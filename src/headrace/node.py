@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -71,9 +72,9 @@ class NodeConfig:
     """One directory, or several with commas between them."""
     metadata: str
     """sqlite:FILE or etcd://HOST:PORT,HOST:PORT"""
-    advertise: str = ""
-    """HOST:PORT that clients and other nodes are told; empty: where this one listens."""
     metrics: str = "127.0.0.1:0"
+    advertise: str = ""
+    """HOST:PORT that clients and other nodes are told; port 0 is the bound one. Without it: what `listen` says."""
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
@@ -106,6 +107,8 @@ class Node:
     def __init__(self, config: NodeConfig, ports: Ports | None = None) -> None:
         self.config = config
         self.address = ""
+        """What clients are told."""
+        self.listen_address = ""
         self.metrics_address = ""
         self.broker: Broker | None = None
         self._ports = Ports() if ports is None else ports
@@ -173,7 +176,8 @@ class Node:
                 lambda: self._cut_off(broker, listener),
             )
         )
-        self.address = str(Address(host, bound.port))
+        self.listen_address = str(Address(host, bound.port))
+        self.address = str(self._advertised(Address(host, bound.port)))
         await self._serve_pages(Monitoring(broker, listener, lambda: self._serving))
 
     def _identify(self, controller: Controller, directories: list[LogDir]) -> None:
@@ -188,7 +192,7 @@ class Node:
         controller.on_usurped(self._end_at_once)
 
     async def _join(self, controller: Controller, directories: list[LogDir]) -> None:
-        host, port = _split(self.config.advertise or self.address)
+        host, port = _split(self.address)
         await controller.register(
             host,
             port,
@@ -234,6 +238,12 @@ class Node:
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )
+
+    def _advertised(self, listening: Address) -> Address:
+        if not self.config.advertise:
+            return listening
+        host, port = _split(self.config.advertise)
+        return Address(host, port or listening.port)
 
     def _gate(self, dispatcher: Dispatcher) -> Callable[[Connection, bytearray], None]:
         """The port is open before the partitions are: whoever is that early comes again."""
@@ -375,5 +385,9 @@ def _open_files_max(descriptors: int) -> int:
 
 def _sentence(config: NodeConfig, error: Exception) -> str:
     if isinstance(error, OSError):
-        return f"Node {config.node_id} cannot start on {config.listen} with {config.data}: {error}"
+        # The loop's own text repeats the address; a negative number is one of name lookup, whose text is good.
+        reason = os.strerror(number) if (number := error.errno or 0) > 0 else error.strerror or str(error)
+        if error.filename is not None:
+            reason += f": {error.filename}"
+        return f"Node {config.node_id} cannot start on {config.listen} with {config.data}: {reason}"
     return str(error)

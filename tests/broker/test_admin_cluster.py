@@ -1,5 +1,7 @@
 """DescribeCluster, DescribeTopicPartitions, DescribeLogDirs, InitProducerId and FindCoordinator."""
 
+import errno
+
 import pytest
 
 from headrace.broker.partitions import Hosted, Partitions
@@ -158,6 +160,15 @@ async def test_every_version_tells_what_lies_in_each_directory(topics: AdminBenc
     ]  # fmt: skip
     assert set(told.values()) == {0}
     assert (hosted.directory.path, "a", 0) in told
+
+
+async def test_version_4_tells_the_space_of_each_disk_and_what_is_unknown_of_it(topics: AdminBench) -> None:
+    topics.files.fail("space", "/two*", errno.EIO)
+    for version in (3, 4):
+        answer = await topics.ask(DescribeLogDirsRequest(topics=[]), version, DescribeLogDirsResponse)
+        one, two = ((result.total_bytes, result.usable_bytes) for result in answer.results)
+        assert two == (-1, -1)
+        assert one == ((-1, -1) if version == 3 else topics.broker.partitions.directories[0].space())
 
 
 async def told_size(bench: AdminBench) -> int:

@@ -200,6 +200,17 @@ async def test_changing_settings_needs_its_right(bench: AdminBench) -> None:
     assert (await replace(bench, BROKER, "1", max_connections="9"))[0] == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
+@pytest.mark.parametrize("name", ["99999999999", "9" * 5_000, "-1", "1 ", "\u0663", "one"])
+async def test_a_broker_that_nobody_can_be_is_refused(bench: AdminBench, name: str) -> None:
+    assert (await edit(bench, BROKER, name, ("max.connections", SET, "5")))[0] == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_resource_described_many_times_is_told_once(bench: AdminBench) -> None:
+    resources = [DescribeConfigsResource(resource_type=BROKER, resource_name="1")] * 500
+    answer = await bench.ask(DescribeConfigsRequest(resources=resources), 4, DescribeConfigsResponse)
+    assert [(result.resource_name, result.error_code) for result in answer.results] == [("1", 0)]
+
+
 async def test_a_resource_named_twice_is_refused_and_the_others_are_changed(bench: AdminBench) -> None:
     await bench.broker.controller.create_topics([NewTopic("u")])
     setting = [IncrementalAlterableConfig(name="flush.ms", config_operation=SET, value="5")]

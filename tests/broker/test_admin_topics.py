@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.controller import topics
 from headrace.core.acl import Operation
 from headrace.errors import ErrorCode
 from headrace.metadata.memory import Fault
@@ -70,6 +71,31 @@ async def test_every_version_creates_a_topic_and_hosts_its_partitions(bench: Adm
         told = {config.name: (config.value, config.config_source) for config in result.configs}
         assert told["retention.ms"] == ("77", 1)
         assert told["segment.bytes"] == ("1073741824", 5)
+
+
+async def test_names_that_metrics_could_not_tell_apart_collide(bench: AdminBench) -> None:
+    assert codes(await create(bench, CreatableTopic(name="a.b_c"))) == [0]
+    results = await create(bench, CreatableTopic(name="a_b.c"), CreatableTopic(name="a-b_c"), CreatableTopic(name="a"))
+    assert codes(results) == [ErrorCode.INVALID_TOPIC_EXCEPTION, 0, 0]
+    assert "'a.b_c'" in (results[0].error_message or "")
+    assert codes(await create(bench, CreatableTopic(name="a.b_c"))) == [ErrorCode.TOPIC_ALREADY_EXISTS]
+    for validate_only in (True, False):
+        pair = await create(bench, CreatableTopic(name="x.y"), CreatableTopic(name="x_y"), validate_only=validate_only)
+        assert codes(pair) == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
+    await delete(bench, DeleteTopicState(name="a.b_c"))
+    assert codes(await create(bench, CreatableTopic(name="a_b.c"))) == [0]
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_partitions_are_bounded_over_all_topics_of_a_request(
+    bench: AdminBench, monkeypatch: pytest.MonkeyPatch, validate_only: bool
+) -> None:
+    monkeypatch.setattr(topics, "PARTITIONS_MAX", 10)
+    wanted = [CreatableTopic(name=f"t{n}", num_partitions=4, replication_factor=1) for n in range(3)]
+    assigned = [CreatableReplicaAssignment(partition_index=n, broker_ids=[1]) for n in range(3)]
+    wanted.append(CreatableTopic(name="assigned", assignments=assigned))
+    results = await create(bench, *wanted, validate_only=validate_only)
+    assert codes(results) == [0, 0, ErrorCode.POLICY_VIOLATION, ErrorCode.POLICY_VIOLATION]
 
 
 async def test_numbers_left_open_are_the_brokers() -> None:
@@ -172,7 +198,7 @@ async def test_a_topic_is_named_in_one_way_and_once(bench: AdminBench) -> None:
         DeleteTopicState(name="u"),
         DeleteTopicState(name="u"),
     )
-    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 4
+    assert [result.error_code for result in results] == [ErrorCode.INVALID_REQUEST] * 3
     both = await delete(bench, DeleteTopicState(name="t"), DeleteTopicState(topic_id=topic_id))
     assert [result.error_code for result in both] == [0, 0]
 

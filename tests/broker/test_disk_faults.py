@@ -8,6 +8,14 @@ import pytest
 from headrace.errors import ErrorCode
 from headrace.storage.memory_files import MemoryFiles
 from headrace.wire.messages.fetch import FetchResponse
+from headrace.wire.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    TopicRequest,
+)
 from headrace.wire.messages.offsets import (
     ListOffsetsPartition,
     OffsetForLeaderEpochRequest,
@@ -172,6 +180,21 @@ async def test_tdur_6_an_error_in_one_file_stops_one_partition_of_fifty(operatio
         assert "kafka_log_logmanager_offlinelogdirectorycount 0\n" in metrics
 
 
+async def test_nobody_leads_a_partition_whose_disk_has_failed() -> None:
+    async with serving(partitions=2) as (served, client):
+        served.world.memory.fail("write", f"*/{TOPIC}-1/*.log", errno.EIO)
+        assert await codes(client, 2) == [0, STORAGE_ERROR]
+        by_name = MetadataRequest(topics=[MetadataRequestTopic(name=TOPIC)])
+        told = (await client.ask(by_name, MetadataResponse)).topics[0].partitions
+        described = await client.ask(
+            DescribeTopicPartitionsRequest(topics=[TopicRequest(name=TOPIC)]), DescribeTopicPartitionsResponse
+        )
+        for good, bad in (told, described.topics[0].partitions):
+            assert (good.error_code, good.leader_id, good.offline_replicas) == (0, 1, [])
+            assert (bad.error_code, bad.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)
+            assert (bad.replica_nodes, bad.isr_nodes, bad.offline_replicas) == ([1], [1], [1])
+
+
 async def test_a_failing_probe_takes_the_whole_directory_along() -> None:
     async with serving(data=TWO_DISKS, partitions=6) as (served, client):
         assert await codes(client, 6) == [0] * 6
@@ -218,6 +241,18 @@ async def test_a_log_that_cannot_be_opened_or_continued_is_offline_and_the_broke
         answered, lookups = await restarted_with(world, harm, errno.EIO)
         assert answered == [STORAGE_ERROR] * 2
         assert lookups == {STORAGE_ERROR}
+
+
+async def test_a_partition_that_does_not_say_whose_it_is_keeps_no_other_from_starting() -> None:
+    with World() as world:
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic(partitions=3)
+            assert await codes(client, 3) == [0, 0, 0]
+            await served.kill()
+        world.memory.fail("read", f"*/{TOPIC}-1/partition.metadata", errno.EIO, times=FOR_EVER)
+        async with world.started() as served:
+            assert await codes(await served.client(), 3) == [0, STORAGE_ERROR, 0]
 
 
 async def corrupted(world: World) -> None:

@@ -96,6 +96,17 @@ class TestVerdicts:
                 assert part.error_code == code
                 assert values_of(part.records) == ([] if code else [b"squeezed"])
 
+    async def test_clients_from_before_zstd_get_everything_up_to_it(self) -> None:
+        async with serving() as (_, client):
+            for codec in (Codec.NONE, Codec.GZIP, Codec.ZSTD, Codec.NONE):
+                await client.produce(records_of([codec.name.encode()], codec=codec))
+            ahead = await ask_one(client, fetch(asking(at(0))), 9)
+            assert (ahead.error_code, values_of(ahead.records)) == (0, [b"NONE", b"GZIP"])
+            at_it = await ask_one(client, fetch(asking(at(2))), 9)
+            assert (at_it.error_code, at_it.records) == (ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, b"")
+            behind = await ask_one(client, fetch(asking(at(3))), 9)
+            assert values_of(behind.records) == [b"NONE"]
+
     async def test_who_knows_another_leader_epoch_is_told_the_current_one(self) -> None:
         async with serving() as (served, client):
             broker = served.node.broker

@@ -27,7 +27,7 @@ OFTEN = {
     "log.flush.offset.checkpoint.interval.ms": "2",
     "producer.id.expiration.check.interval.ms": "2",
 }
-SMALL_SEGMENTS = {"segment.bytes": "200"}
+SMALL_SEGMENTS = {"segment.bytes": "200", "file.delete.delay.ms": "0"}
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint")
 
 
@@ -62,8 +62,8 @@ async def test_segments_older_than_the_retention_go_and_newer_ones_stay() -> Non
         assert await client.offset(EARLIEST) == 3
         assert (await client.fetch(2)).error_code == 1
         await until(lambda: logs_on_disk(served.world) == [3, 4, 5])
-        names = served.world.memory.names(f"/data/logs/{TOPIC}-0")
-        await until(lambda: not [name for name in names if name.endswith(".deleted")])
+        names, folder = served.world.memory.names, f"/data/logs/{TOPIC}-0"
+        await until(lambda: not [name for name in names(folder) if name.endswith(".deleted")])
 
 
 async def test_a_partition_that_is_silent_for_long_ends_empty_and_goes_on_at_its_offset() -> None:
@@ -153,7 +153,7 @@ async def test_checkpoints_tell_what_is_synced_and_what_was_acknowledged() -> No
 
 
 async def test_the_files_of_a_deleted_topic_leave_the_disk() -> None:
-    async with serving(OFTEN) as (served, client):
+    async with serving(OFTEN, topic=SMALL_SEGMENTS) as (served, client):
         await client.produce()
         await client.delete_topic()
 
@@ -161,6 +161,42 @@ async def test_the_files_of_a_deleted_topic_leave_the_disk() -> None:
             return not [name for name in served.world.memory.names("/data/logs") if name.startswith(TOPIC)]
 
         await until(is_gone)
+
+
+async def test_deleted_files_stay_for_their_delay_and_then_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    empty_trash = LogDir.empty_trash
+
+    def counted(directory: LogDir, now_ms: int) -> bool:
+        looks.append(now_ms)
+        return empty_trash(directory, now_ms)
+
+    monkeypatch.setattr(LogDir, "empty_trash", counted)
+    topic = {**SMALL_SEGMENTS, "retention.ms": "10000", "file.delete.delay.ms": "30000"}
+    async with serving(OFTEN, topic=topic) as (served, client):
+
+        def deleted() -> list[str]:
+            memory = served.world.memory
+            directories = [name for name in memory.names("/data/logs") if name.startswith(TOPIC)]
+            names = [f"{name}/{file}" for name in directories for file in memory.names(f"/data/logs/{name}")]
+            return [name for name in names if "-delete/" in name or name.endswith(".log.deleted")]
+
+        async def rounds(count: int = 5) -> None:
+            """So many times the trash was looked at since."""
+            seen_before = len(looks)
+            await until(lambda: len(looks) >= seen_before + count)
+
+        await fill(client)
+        served.world.clock.now_ms = NOW_MS + 10_000 + 2_500
+        await until(lambda: start_of(served) == 3)
+        await rounds()
+        assert len(deleted()) == 3
+        served.world.clock.now_ms += 29_000
+        await client.delete_topic()
+        await rounds()
+        assert {name.partition("/")[0].rpartition("-")[2] for name in deleted()} == {"delete"}
+        served.world.clock.now_ms += 30_000
+        await until(lambda: deleted() == [])
 
 
 async def test_files_that_cannot_be_removed_do_not_stop_retention() -> None:
@@ -178,12 +214,14 @@ async def test_files_that_cannot_be_removed_do_not_stop_retention() -> None:
 async def test_a_chore_goes_on_after_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     rounds = []
 
-    def broken(_: LogDir) -> None:
+    def broken(_: LogDir, _now_ms: int) -> bool:
         rounds.append(1)
         if len(rounds) == 1:
             raise KeyError("bug")
+        return False
 
     monkeypatch.setattr(LogDir, "empty_trash", broken)
+    monkeypatch.setattr(LogDir, "has_trash", True)
     async with serving(OFTEN) as (served, _):
         await until(lambda: len(rounds) > 2)
         assert len(served.world.tracebacks.seen) == 1

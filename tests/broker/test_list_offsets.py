@@ -136,7 +136,7 @@ async def test_epochs_of_other_leaders_are_turned_away_from_version_4_on() -> No
 async def test_partitions_are_answered_one_by_one() -> None:
     async with serving(partitions=2) as (_, client):
         await client.produce(partition=1)
-        answers = await client.list_offsets(asked(LATEST, 1), asked(LATEST, 9), asked(LATEST, 0), asked(-9, 1 - 2))
+        answers = await client.list_offsets(asked(LATEST, 1), asked(LATEST, 9), asked(LATEST, 0), asked(LATEST, -1))
         assert [(a.partition_index, a.error_code, a.offset) for a in answers] == [
             (1, 0, 1),
             (9, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1),
@@ -145,6 +145,12 @@ async def test_partitions_are_answered_one_by_one() -> None:
         ]
         (answer,) = await client.list_offsets(asked(LATEST), topic="nobody")
         assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_time_that_no_version_knows_is_refused_before_the_partition_is_looked_for() -> None:
+    async with serving() as (_, client):
+        answers = await client.list_offsets(asked(-9, 7), asked(-4, 8), version=7)
+        assert [a.error_code for a in answers] == [ErrorCode.UNSUPPORTED_VERSION] * 2
 
 
 async def test_a_partition_asked_for_twice_is_refused_both_times_and_others_are_not() -> None:

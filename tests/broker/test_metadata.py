@@ -105,7 +105,41 @@ async def test_names_that_no_topic_can_have_are_invalid(name: str, settings: dic
         assert (await client.produce()).error_code == 0
 
 
-@pytest.mark.parametrize("version", range(10, 14))
+@pytest.mark.parametrize("version", [10, 11])
+async def test_versions_that_tell_ids_but_cannot_ask_by_them_refuse_the_whole_request(version: int) -> None:
+    async with serving() as (_, client):
+        topic_id = await client.create_topic("named")
+        asked = [MetadataRequestTopic(name="named"), MetadataRequestTopic(name=None, topic_id=topic_id)]
+        answer = await client.ask(MetadataRequest(topics=asked), MetadataResponse, version)
+        assert [(topic.error_code, topic.name) for topic in answer.topics] == [
+            (ErrorCode.INVALID_REQUEST, "named"),
+            (ErrorCode.INVALID_REQUEST, ""),
+        ]
+
+
+async def test_a_topic_named_many_times_is_told_once() -> None:
+    async with serving() as (_, client):
+        topic_id = await client.create_topic("named", partitions=3)
+        asked = [MetadataRequestTopic(name="named"), MetadataRequestTopic(name=None, topic_id=topic_id)] * 100
+        answer = await client.ask(MetadataRequest(topics=asked), MetadataResponse, 13)
+        assert [(topic.name, len(topic.partitions)) for topic in answer.topics] == [("named", 3)] * 2
+
+
+async def test_a_topic_that_cannot_be_created_says_why() -> None:
+    async with serving({"default.replication.factor": "3"}) as (_, client):
+        await client.create_topic("a.b")
+        topics = await ask(client, "a_b", "c")
+        assert {topic.name: topic.error_code for topic in topics} == {
+            "a_b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "c": ErrorCode.INVALID_REPLICATION_FACTOR,
+        }
+    async with serving(NO_AUTO_CREATION) as (_, client):
+        await client.create_topic("a.b")
+        (topic,) = await ask(client, "a_b")
+        assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("version", [12, 13])
 async def test_topics_can_be_asked_for_by_id(version: int) -> None:
     async with serving() as (_, client):
         topic_id = await client.create_topic("named")
@@ -113,7 +147,7 @@ async def test_topics_can_be_asked_for_by_id(version: int) -> None:
         assert (found.error_code, found.name, found.topic_id) == (0, "named", topic_id)
         missing = await ask_by_id(client, b"?" * 16, version)
         assert (missing.error_code, missing.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, b"?" * 16)
-        assert missing.name == (None if version >= 12 else "")
+        assert missing.name is None
         nothing = await ask_by_id(client, bytes(16), version)
         assert nothing.error_code == ErrorCode.UNKNOWN_TOPIC_ID
 

@@ -136,6 +136,25 @@ async def test_zstd_needs_version_7(version: int, code: ErrorCode) -> None:
         assert await client.offset() == (0 if code else 1)
 
 
+async def test_a_refusal_says_why_in_words() -> None:
+    async with serving({"message.max.bytes": "1000"}) as (_, client):
+        too_large = records_of([b"x" * 2000])
+        corrupt = bytearray(records_of())
+        corrupt[-1] ^= 1
+        answers = [
+            await client.produce(too_large),
+            await client.produce(corrupt),
+            await client.produce(b""),
+            await client.produce(partition=7),
+            await client.produce(topic="nobody"),
+            await client.produce(acks=5),
+        ]
+        assert all(answer.error_code and answer.error_message for answer in answers)
+        assert "max.message.bytes" in (answers[0].error_message or "")
+        assert (await client.produce()).error_message is None
+        assert (await client.produce(b"", version=7)).error_code == ErrorCode.INVALID_RECORD
+
+
 async def test_unknown_topics_and_partitions_have_their_own_codes() -> None:
     async with serving() as (served, client):
         broker = served.node.broker

@@ -1,14 +1,17 @@
 """What holds for every command."""
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import headrace.cli as headrace_cli
 from headrace import __version__
+from headrace.cli import watch
 from headrace.cli.commands import COMMANDS
-from tests.cli.programs import PROGRAM, headrace, headrace_process
+from tests.cli.programs import PATIENCE_S, PROGRAM, headrace, headrace_process, wait_until
 
 LEAVES = [path.split() for path in COMMANDS]
 NODE = ["serve", "--listen", "127.0.0.1:0", "--data", "d", "--metadata", "sqlite:m"]
@@ -75,10 +78,15 @@ def test_what_is_asked_wrongly_is_a_sentence_and_exit_code_2(arguments: list[str
 
 
 @pytest.mark.parametrize("command", [["topic", "list"], ["consume", "t"], ["produce", "t"], ["topic", "delete", "t"]])
-def test_a_cluster_that_is_not_there_is_a_sentence_and_exit_code_1(command: list[str]) -> None:
+def test_a_cluster_that_is_not_there_is_a_sentence_and_exit_code_1(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "FIRST_CONTACT_MS_MAX", 150)
     done = headrace(*command, "--bootstrap", "127.0.0.1:1", stdin=b"line\n")
     assert (done.returncode, done.stdout) == (1, b"")
-    assert "127.0.0.1:1" in done.said
+    assert done.said == (
+        "headrace: no broker of bootstrap 127.0.0.1:1 answers: cannot connect to 127.0.0.1:1: Connection refused"
+    )
 
 
 def test_a_file_that_is_not_there_is_a_sentence_and_exit_code_1() -> None:
@@ -100,7 +108,7 @@ def test_what_must_be_ready_at_once_loads_nothing_heavy(command: str) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["--version"], 0), (["topic", "list", "--bootstrap", "127.0.0.1:1"], 1), (["consume"], 2)],
+    [(["--version"], 0), (["produce", "t", "no-such-file"], 1), (["consume"], 2)],
 )
 def test_the_installed_command_ends_with_the_same_codes(arguments: list[str], code: int) -> None:
     assert headrace_process(*arguments).returncode == code
@@ -119,3 +127,35 @@ def test_closed_standard_streams_lead_nowhere(closed: str, tmp_path: Path, boots
         done = subprocess.run(["bash", "-c", command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     assert done.returncode == 0
     assert "Traceback" not in errors.read_text()
+
+
+def test_help_that_nobody_reads_to_its_end_is_no_failure() -> None:
+    script = f"{PROGRAM} produce --help | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], stdin=subprocess.DEVNULL, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_output_that_cannot_be_written_is_a_sentence(bootstrap: str) -> None:
+    command = [PROGRAM, "topic", "list", "--json", "--bootstrap", bootstrap]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"headrace: standard output: No space left on device\n")
+
+
+def test_an_interrupt_while_the_program_is_loaded_is_quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(headrace_cli, "_main", interrupted)
+    done = headrace("topic", "list")
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
+
+
+def test_an_interrupt_of_a_command_is_exit_code_1_without_a_traceback(bootstrap: str) -> None:
+    command = [PROGRAM, "produce", "interrupted", "--count", "1000000", "--rate", "100", "--bootstrap", bootstrap]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        listed = ("topic", "list", "--json", "--bootstrap", bootstrap)
+        wait_until(lambda: b'"interrupted"' in headrace(*listed).stdout, "it has begun")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (1, b"headrace: interrupted\n")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace.testing import Cluster
 from tests.cli.programs import PATIENCE_S, PROGRAM, headrace
 
 
@@ -58,6 +59,11 @@ def test_keys_are_kept_and_keep_their_partition(bootstrap: str, topic: str) -> N
 def test_another_separator_is_possible(bootstrap: str, topic: str) -> None:
     produce(bootstrap, topic, b"k=v=w\n", "--key-separator", "=")
     assert consume(bootstrap, topic, "--format", "key-value", "--key-separator", " : ") == b"k : v=w\n"
+
+
+def test_a_separator_has_a_character(bootstrap: str, topic: str) -> None:
+    done = headrace("produce", topic, "--key-separator", "", "--bootstrap", bootstrap, stdin=b"kv\n")
+    assert (done.returncode, done.said) == (2, "headrace: --key-separator takes at least one character")
 
 
 def test_json_goes_through_a_pipe_unharmed(bootstrap: str, topic: str) -> None:
@@ -184,4 +190,11 @@ def test_a_record_that_is_too_large_is_a_sentence(bootstrap: str, topic: str) ->
 def test_a_topic_that_is_not_there_cannot_be_read(bootstrap: str, topic: str) -> None:
     done = headrace("consume", topic, "--bootstrap", bootstrap)
     assert (done.returncode, done.stdout) == (1, b"")
-    assert topic in done.said
+    assert done.said == f"headrace: topic {topic!r} does not exist [UNKNOWN_TOPIC_OR_PARTITION, 3]"
+
+
+def test_a_topic_that_nobody_makes_cannot_be_written_to(topic: str) -> None:
+    with Cluster({"auto.create.topics.enable": "false"}) as cluster:
+        done = headrace("produce", topic, "--bootstrap", cluster.bootstrap, stdin=b"x\n")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert f"headrace: topic {topic!r} does not exist" in done.stderr.decode()

@@ -61,13 +61,18 @@ def test_what_is_there_already_is_a_failure_unless_said_otherwise(bootstrap: str
 
 def test_what_is_not_there_is_a_failure_unless_said_otherwise(bootstrap: str, topic: str) -> None:
     delete = ("topic", "delete", topic, "--bootstrap", bootstrap)
-    done = headrace(*delete)
-    assert (done.returncode, done.stdout) == (1, b"")
-    assert topic in done.said
+    for command in (["delete"], ["describe"], ["alter", "--partitions", "9"], ["alter", "--set", "flush.ms=1"]):
+        done = headrace("topic", *command, topic, "--bootstrap", bootstrap)
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.said == f"headrace: topic {topic!r} does not exist [UNKNOWN_TOPIC_OR_PARTITION, 3]"
     assert headrace(*delete, "--if-exists").stdout == b"deleted: nothing\n"
-    described = headrace("topic", "describe", topic, "--bootstrap", bootstrap)
-    assert described.returncode == 1
-    assert topic in described.said
+
+
+def test_what_can_be_deleted_is_and_the_rest_is_named(bootstrap: str, topic: str) -> None:
+    assert headrace("topic", "create", topic, "--bootstrap", bootstrap).returncode == 0
+    done = headrace("topic", "delete", "a-way", topic, "no-where", "--json", "--bootstrap", bootstrap)
+    assert (done.returncode, json.loads(done.stdout)) == (1, {"deleted": [topic]})
+    assert "'a-way' does not exist" in done.said and "'no-where' does not exist" in done.said
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,8 @@ def test_a_port_that_is_taken_is_one_sentence() -> None:
         port = taken.getsockname()[1]
         done = headrace_process("up", "--ephemeral", "--json", "--port", str(port))
     assert (done.returncode, done.stdout) == (1, b"")
-    assert str(port) in done.said
+    assert done.said.startswith(f"headrace: Node 1 cannot start on 127.0.0.1:{port} with ")
+    assert done.said.endswith(": Address already in use")
     assert len(done.stderr.splitlines()) == 1
 
 
@@ -98,6 +99,14 @@ def test_a_data_directory_in_use_is_refused_in_one_sentence(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (1, b"")
     assert "node-1" in done.said
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_ephemeral_nodes_keep_no_reserve_for_a_full_disk_unless_told(tmp_path: Path) -> None:
+    for told, size in (((), 0), (("--set", "disk.reserve.bytes=5000"), 5000)):
+        with running_up(tmp_path, *told) as up:
+            reserves = [file.stat().st_size for file in Path(up.node["data"]).glob(".headrace-reserve")]
+            assert sum(reserves) == size
+            assert up.stop() == 0
 
 
 def test_without_a_word_about_data_it_is_kept_in_the_current_directory(tmp_path: Path) -> None:

@@ -141,7 +141,9 @@ async def test_through_churn_each_record_is_read_once_and_no_session_is_lost(mon
         await producer.partitions_of("t")
         assigned = set(chance.sample(everything, 10))
         consumer.assign(assigned)
-        for _ in range(300):
+        rounds = read = 0
+        while rounds < 300 or read < 500:  # a busy machine reads less in each round
+            rounds += 1
             for partition in chance.choices(everything, k=15):
                 producer.send("t", b"%d" % sent[partition], partition=partition.partition)
                 sent[partition] += 1
@@ -150,6 +152,7 @@ async def test_through_churn_each_record_is_read_once_and_no_session_is_lost(mon
                 assert partition in assigned and record.offset == positions[partition]
                 assert record.value == b"%d" % record.offset
                 positions[partition] += 1
+                read += 1
             if chance.random() < 0.2:
                 changed = set(chance.sample(everything, 3))
                 for partition in assigned & changed:
@@ -164,7 +167,7 @@ async def test_through_churn_each_record_is_read_once_and_no_session_is_lost(mon
                 partition = chance.choice(sorted(assigned))
                 consumer.pause([partition])
                 consumer.resume([partition])
-    assert set(codes) == {0} and len(codes) > 30 and sum(positions.values()) > 500
+    assert set(codes) == {0} and len(codes) > 30
 
 
 async def test_topics_and_settings_are_made_changed_and_deleted() -> None:
@@ -188,7 +191,7 @@ async def test_topics_and_settings_are_made_changed_and_deleted() -> None:
         assert caught.value.code == ErrorCode.INVALID_CONFIG
         await admin.delete_topics(["t"])
         assert await admin.list_topics() == []
-        with pytest.raises(KafkaError, match="topic 't' cannot be described"):
+        with pytest.raises(KafkaError, match="topic 't' does not exist"):
             await admin.describe_topics(["t"])
 
 
@@ -228,7 +231,7 @@ async def test_an_unknown_topic_is_named() -> None:
     async with Cluster({"auto.create.topics.enable": "false"}) as cluster, Admin(cluster.bootstrap) as admin:
         with pytest.raises(KafkaError, match="topic 'nowhere'"):
             await admin.describe_topics(["nowhere"])
-        with pytest.raises(KafkaError, match="topic 'nowhere' was not deleted"):
+        with pytest.raises(KafkaError, match="topic 'nowhere' does not exist"):
             await admin.delete_topics(["nowhere"])
 
 

@@ -7,11 +7,11 @@ import pytest
 from headrace.client.cluster import Cluster, Leader, parse_bootstrap
 from headrace.client.errors import NotReachable, TimedOut
 from headrace.client.outside import BACKOFF_MS_MAX, Outside
-from headrace.errors import KafkaError
+from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.net.peer import PeerLost
 from headrace.wire.messages.metadata import MetadataRequest
-from headrace.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse
+from headrace.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
 from tests.client.fake import HANG_UP, SILENCE, FakeBroker, FakeCluster
 
 T0 = TopicPartition("t", 0)
@@ -50,6 +50,16 @@ async def test_an_old_leader_does_not_come_back_from_a_broker_that_lags() -> Non
         fake.topics["t"].topic_id = b"n" * 16
         await cluster.refresh()
         assert cluster.leader(T0) == Leader(9, 4)
+        await cluster.close()
+
+
+async def test_a_number_that_no_request_has_room_for_is_the_callers_mistake() -> None:
+    async with FakeBroker(FakeCluster()) as broker:
+        cluster = client_of(broker)
+        more = CreatePartitionsRequest(topics=[CreatePartitionsTopic(name="t", count=1 << 40)], timeout_ms=1000)
+        with pytest.raises(KafkaError, match="count is 1099511627776, and must be from") as refused:
+            await cluster.ask(more, CreatePartitionsResponse)
+        assert refused.value.code == ErrorCode.INVALID_REQUEST
         await cluster.close()
 
 

@@ -372,7 +372,7 @@ async def test_partitions_that_do_not_exist_and_brokers_that_are_not_there_are_n
         consumer.assign([TopicPartition("t", 9)])
         with pytest.raises(KafkaError, match="there is no partition 9"):
             await consumer.poll(5000)
-    async with Consumer("127.0.0.1:1") as consumer:
+    async with Consumer("127.0.0.1:1", timeout_ms=100) as consumer:
         consumer.assign([T0])
         with pytest.raises(NotReachable, match=r"bootstrap 127\.0\.0\.1:1"):
             await consumer.poll(5000)

@@ -6,6 +6,7 @@ from headrace.controller.topics import (
     PARTITIONS_PER_TOPIC_MAX,
     MorePartitions,
     NewTopic,
+    Planned,
     Refusal,
     name_refusal,
     plan_creation,
@@ -25,13 +26,13 @@ def image_of(*broker_ids: int, settings: dict[str, str] | None = None) -> Cluste
 
 
 def created(image: ClusterImage, new: NewTopic) -> TopicPlan:
-    plan = plan_creation(image, new, ID, start=0)
+    plan = plan_creation(image, new, ID, 0, Planned())
     assert isinstance(plan, TopicPlan)
     return plan
 
 
 def code_of(image: ClusterImage, new: NewTopic) -> ErrorCode:
-    refusal = plan_creation(image, new, ID, start=0)
+    refusal = plan_creation(image, new, ID, 0, Planned())
     assert isinstance(refusal, Refusal)
     assert refusal.message
     return refusal.code

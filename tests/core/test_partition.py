@@ -127,7 +127,7 @@ def test_every_known_compression_is_taken_as_it_comes(codec: Codec) -> None:
     partition = partition_with()
     sent = batch(codec=codec)
     assert admit(partition, bytearray(sent)) == Appended(0, 1, -1)
-    assert bytes(partition.unwritten[0].buffer)[16:] == bytes(sent)[16:]
+    assert bytes(partition.unwritten[0][0])[16:] == bytes(sent)[16:]
 
 
 def test_what_is_only_assigned_is_not_shown() -> None:

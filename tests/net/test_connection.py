@@ -238,74 +238,6 @@ async def test_a_client_that_leaves_while_its_request_waits_is_noticed() -> None
         desk.answer(0)  # too late, and harmless
 
 
-@on_both_loops
-async def test_the_node_wide_budget_is_served_first_come_first_served() -> None:
-    desk = Desk()
-    async with serving(desk.on_frame, request_bytes_max=1000) as server:
-        clients = [await server.open() for _ in range(4)]
-        for index, client in enumerate(clients):
-            client.send(bytes([index]) * 600)
-            await server.holds(604 * index)
-        assert len(desk.frames) == 1
-        for index in range(4):
-            await desk.has(index + 1)
-            assert desk.frames[index][0] == index
-            desk.answer(index)
-            assert len(await clients[index].receive()) == 600
-        assert (server.hub.budget.taken, server.hub.budget.held) == (0, 0)
-
-
-@on_both_loops
-async def test_a_frame_larger_than_the_whole_budget_still_passes_alone() -> None:
-    async with serving(echo, request_bytes_max=1000) as server:
-        client = await server.open()
-        client.send(bytes(500_000))
-        assert len(await client.receive()) == 500_000
-
-
-@on_both_loops
-async def test_clients_that_vanish_give_the_budget_back() -> None:
-    desk = Desk()
-    async with serving(desk.on_frame, request_bytes_max=1_000_000) as server:
-        clients = [await server.open() for _ in range(4)]
-        clients[0].send(bytes(900_000))
-        await until(lambda: desk.frames)
-        clients[1].send(bytes(400_000))  # has to wait
-        clients[2].writer.write(pack(">i", 300_000) + bytes(200_000))  # has to wait behind it
-        await until(lambda: server.hub.budget.scarce and server.hub.budget.held > 130_000)
-        for client in clients:
-            client.writer.close()
-        await server.has_connections(0)
-        await until(lambda: (server.hub.budget.taken, server.hub.budget.held) == (0, 0))
-        last = await server.open()
-        last.send(bytes(1_000_000))
-        await until(lambda: len(desk.frames) == 2)
-
-
-@on_both_loops
-async def test_a_waiting_fetch_can_give_its_request_bytes_back() -> None:
-    desk = Desk()
-    async with serving(desk.on_frame, request_bytes_max=1000) as server:
-        client = await server.open()
-        client.send(bytes(900), bytes(900))
-        await until(lambda: desk.replies)
-        desk.replies[0].forget_request()
-        await until(lambda: len(desk.replies) == 2)
-        desk.answer(0)
-        desk.answer(1)
-        assert [len(await client.receive()) for _ in range(2)] == [900, 900]
-        assert server.hub.budget.taken == 0
-
-
-@on_both_loops
-async def test_a_length_alone_reserves_no_memory() -> None:
-    async with serving(echo, Limits(frame_bytes_max=100 << 20), request_bytes_max=50 << 20) as server:
-        client = await server.open()
-        client.writer.write(pack(">i", 100 << 20) + bytes(1000))
-        await server.holds(1004)
-        assert server.hub.budget.taken == 0
-
-
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, (1 << 20) + 1])
 async def test_an_impossible_length_closes_the_connection_with_one_line(
     length: int, caplog: pytest.LogCaptureFixture
@@ -427,17 +359,6 @@ async def test_idle_connections_are_closed_and_busy_or_waiting_ones_are_not() ->
             assert await busy.receive() == b"x"
             await asyncio.sleep(0.01)
         assert len(server.listener.connections) == 2
-
-
-@on_both_loops
-async def test_an_unfinished_request_does_not_keep_memory_from_others_for_ever() -> None:
-    async with serving(echo, Limits(idle_ms_max=400), request_bytes_max=500_000) as server:
-        slow, other = await server.open(), await server.open()
-        slow.writer.write(pack(">i", 450_000) + bytes(200_000))
-        await until(lambda: server.hub.budget.taken == 450_000)
-        other.send(bytes(100_000))
-        assert len(await other.receive()) == 100_000
-        await slow.ended()
 
 
 @on_both_loops

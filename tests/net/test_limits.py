@@ -86,9 +86,10 @@ def test_held_bytes_count_but_never_lock_everybody_out() -> None:
 
 def test_without_a_bound_nothing_is_refused() -> None:
     budget = RequestBudget(-1, Line().call_soon)
-    assert budget.unbounded
-    budget.release(5)
-    assert budget.taken == 0
+    asker = Asker()
+    assert budget.take(2**40, asker)
+    assert budget.take(2**40, asker)
+    assert not budget.scarce
 
 
 @given(
@@ -132,6 +133,61 @@ def test_the_bound_is_kept_and_nobody_waits_for_ever(bound: int, steps: list[tup
         budget.release(owned.pop())
         line.run()
     assert not waiting and not budget.scarce
+
+
+class Frame:
+    """A large frame that fills its memory and asks for twice as much, until it is whole."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.owns = 0
+        self.waits = False
+
+    def granted(self, size: int) -> None:
+        self.owns += size
+        self.waits = False
+
+    def go_on(self, budget: RequestBudget) -> None:
+        more = min(self.size - self.owns, self.owns or 10)
+        take = budget.take_more if self.owns else budget.take
+        if take(more, self):
+            self.owns += more
+        else:
+            self.waits = True
+
+
+@given(
+    bound=st.integers(20, 200),
+    sizes=st.lists(st.integers(11, 300), min_size=1, max_size=12),
+    turns=st.lists(st.tuples(st.integers(0, 11), st.sampled_from(["go on", "go on", "go on", "leave"])), max_size=80),
+)
+def test_frames_that_grow_are_bounded_and_never_wait_for_each_other(
+    bound: int, sizes: list[int], turns: list[tuple[int, str]]
+) -> None:
+    line = Line()
+    budget = RequestBudget(bound, line.call_soon)
+    frames = [Frame(size) for size in sizes]
+    every = [(index, "go on") for _ in range(400) for index in range(len(sizes))]
+    for index, step in [*turns, *every]:
+        frame = frames[index % len(frames)]
+        if frame.size and step == "leave":
+            budget.leave(frame)
+            line.run()  # what was granted before it left is given back too
+        elif frame.size and not frame.waits:
+            if frame.owns < frame.size:
+                frame.go_on(budget)
+                line.run()
+                assert sum(one.owns for one in frames) <= bound + max(sizes)
+            if frame.owns < frame.size:
+                continue
+            budget.is_whole(frame)
+        else:
+            continue
+        budget.release(frame.owns)
+        frame.size = frame.owns = 0
+        line.run()
+    assert [frame.size for frame in frames] == [0] * len(frames)
+    assert budget.taken == 0 and not budget.scarce
 
 
 def test_one_line_of_each_kind_passes_per_interval_and_tells_what_was_swallowed() -> None:

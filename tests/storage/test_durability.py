@@ -65,7 +65,8 @@ class Story:
         log.config = LogConfig(retention_bytes=600, segment_bytes=500, index_interval_bytes=100, flush_messages=1)
         log.enforce_retention(1_000, log.log_end_offset)
         directory.checkpoint_job()()
-        directory.empty_trash()
+        directory.empty_trash(0)
+        directory.empty_trash(60_000)
         self.append(log, first_epoch + 2, 2)
         assert directory.close() == []
 

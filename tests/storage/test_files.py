@@ -150,6 +150,13 @@ def test_reserved_space_is_a_file_of_that_size(files: Files, root: str) -> None:
     assert files.size(f"{root}/reserve") == 10_000
 
 
+def test_a_disk_tells_how_large_it_is_and_how_much_is_free(files: Files, root: str) -> None:
+    total_bytes, usable_bytes = files.space(root)
+    assert 0 < usable_bytes <= total_bytes
+    with pytest.raises(FileNotFoundError):
+        files.space(f"{root}/nowhere")
+
+
 def test_many_files_share_few_descriptors(tmp_path: Path) -> None:
     files = OsFiles(open_files_max=3)
     handles = [files.create(f"{tmp_path}/{number}") for number in range(20)]

@@ -297,7 +297,9 @@ def test_deleted_records_are_gone_at_once_and_their_files_when_the_trash_is_empt
     assert (log.log_start_offset, bases(log)) == (3, [3, 4])
     assert log.epochs.entries == ((3, 3), (4, 4))
     assert len([name for name in files.names(DIRECTORY) if name.endswith(".log.deleted")]) == 3
-    shared.empty_trash()
+    shared.trash.empty(0)
+    assert [name for name in files.names(DIRECTORY) if name.endswith(".deleted")]
+    shared.trash.empty(60_000)
     assert not [name for name in files.names(DIRECTORY) if name.endswith(".deleted")]
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
+from headrace.storage import trash
+from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
@@ -15,6 +17,7 @@ from headrace.storage.log_dir import LogDir
 from headrace.storage.memory_files import MemoryFiles
 from headrace.storage.os_files import OsFiles
 from headrace.storage.properties import MetaProperties
+from headrace.storage.trash import REMOVED_AT_ONCE_MAX, RETRY_MS
 from tests.storage.batches import TOPIC_ID, batch, offsets_in
 
 CONFIG = LogConfig(segment_bytes=400, index_interval_bytes=100)
@@ -192,7 +195,11 @@ def test_whose_directory_it_is_is_remembered(files: MemoryFiles) -> None:
     meta = MetaProperties("a cluster", 3, OTHER_ID, {"headrace.incarnation": "5"})
     directory.write_meta(meta)
     files.lose_power()
-    assert LogDir(files, "/data").read_meta() == meta
+    directory = LogDir(files, "/data")
+    assert directory.read_meta() == meta
+    files.replace("/data/meta.properties", b"")
+    with pytest.raises(CorruptCheckpoint, match=r"/data/meta.properties is damaged: .* version None"):
+        directory.read_meta()
 
 
 # Topics that come and go
@@ -200,7 +207,7 @@ def test_whose_directory_it_is_is_remembered(files: MemoryFiles) -> None:
 
 def test_a_deleted_log_is_renamed_and_its_name_is_free_at_once(files: MemoryFiles) -> None:
     directory = with_logs(files, 1)
-    directory.delete_log("t", 0, "00ff")
+    directory.delete_log("t", 0, "00ff", 60_000)
     assert not directory.exists("t", 0)
     fill(directory.open_log("t", 0, OTHER_ID, CONFIG), 1)
     assert directory.exists("t", 0)
@@ -210,14 +217,14 @@ def test_a_deleted_log_is_renamed_and_its_name_is_free_at_once(files: MemoryFile
     # Whoever did not get to it last time does so now.
     directory = LogDir(files, "/data")
     assert directory.partitions == [("t", 0)]
-    directory.empty_trash()
+    directory.empty_trash(0)
     assert "t-0.00ff-delete" not in files.names("/data/logs")
 
 
 def test_deleting_a_log_that_was_never_opened_forgets_it(files: MemoryFiles) -> None:
     with_logs(files, 2).close()
     directory = LogDir(files, "/data")
-    directory.delete_log("t", 0, "1")
+    directory.delete_log("t", 0, "1", 60_000)
     assert directory.remembered("t", 0) is None
     assert directory.open_log("t", 0, OTHER_ID, CONFIG).log_end_offset == 0
     directory.close()
@@ -228,10 +235,64 @@ def test_names_as_long_as_they_may_be_can_still_be_deleted(tmp_path: Path) -> No
     directory = LogDir(OsFiles(open_files_max=10), str(tmp_path))
     topic = "x" * 249
     fill(directory.open_log(topic, 0, TOPIC_ID, CONFIG), 1)
-    directory.delete_log(topic, 0, "f" * 32)
-    directory.empty_trash()
+    directory.delete_log(topic, 0, "f" * 32, 0)
+    directory.empty_trash(0)
     assert not [name for name in (tmp_path / "logs").iterdir() if name.is_dir()]
     directory.close()
+
+
+def test_what_is_deleted_stays_for_its_delay(files: MemoryFiles) -> None:
+    directory = with_logs(files, 2)
+    directory.delete_log("t", 0, "1", 60_000)
+    directory.delete_log("t", 1, "1", 5_000)
+    gone = []
+    for now_ms in (1_000, 5_999, 6_000, 60_999, 61_000):
+        assert not directory.empty_trash(now_ms)
+        gone.append(2 - sum(files.exists(f"/data/logs/t-{number}.1-delete") for number in (0, 1)))
+    assert gone == [0, 0, 1, 1, 2]
+
+
+def test_much_that_is_due_goes_in_portions(files: MemoryFiles) -> None:
+    directory = with_logs(files, 0)
+    fill(log := directory.open_log("t", 0, TOPIC_ID, LogConfig(segment_bytes=1, file_delete_delay_ms=0)), 100)
+    log.advance_log_start(198)
+    assert directory.empty_trash(0)
+    portions = 1
+    while directory.empty_trash(0):
+        portions += 1
+    assert portions == 99 * 3 // REMOVED_AT_ONCE_MAX
+    assert not directory.has_trash
+
+
+def test_the_trash_is_bounded(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trash, "WAITING_MAX", 2)
+    directory = with_logs(files, 4)
+    for number in range(4):
+        directory.delete_log("t", number, "1", 60_000 + number)
+    directory.empty_trash(0)
+    assert [name for name in files.names("/data/logs") if name.endswith("-delete")] == [
+        "t-2.1-delete",
+        "t-3.1-delete",
+    ]
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_what_a_run_left_in_the_trash_the_next_one_removes_without_a_delay(files: MemoryFiles, is_clean: bool) -> None:
+    directory = with_logs(files, 3, batches=9)
+    directory.open_log("t", 1, TOPIC_ID, CONFIG).advance_log_start(17)
+    directory.delete_log("t", 2, "1", 60_000)
+    directory.empty_trash(0)
+    assert [name for name in files.names("/data/logs/t-1") if name.endswith(".log.deleted")]
+    if is_clean:
+        assert directory.close() == []
+    else:
+        files.restart()
+    directory = LogDir(files, "/data")
+    log = directory.open_log("t", 1, TOPIC_ID, CONFIG)
+    assert (log.log_end_offset, log.recovery is None) == (18, is_clean)
+    directory.empty_trash(0)
+    assert not [name for name in files.names("/data/logs/t-1") if name.endswith(".deleted")]
+    assert not files.exists("/data/logs/t-2.1-delete")
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -257,7 +318,7 @@ def test_a_topic_made_again_is_not_measured_by_the_checkpoints_of_its_predecesso
     log.flushed(job)
     late = directory.checkpoint_job()
     directory.checkpoint_job()()
-    directory.delete_log("t", 0, "1")
+    directory.delete_log("t", 0, "1", 60_000)
     late()
     fill(directory.open_log("t", 0, OTHER_ID, CONFIG), 1)
     files.restart()
@@ -268,18 +329,24 @@ def test_a_topic_made_again_is_not_measured_by_the_checkpoints_of_its_predecesso
 def test_what_cannot_be_removed_is_tried_again(files: MemoryFiles) -> None:
     directory = with_logs(files, 2)
     for number in (0, 1):
-        directory.delete_log("t", number, "1")
+        directory.delete_log("t", number, "1", 0)
     files.fail("remove", "*", errno.EIO)
     with pytest.raises(OSError):
-        directory.empty_trash()
-    directory.empty_trash()
+        directory.empty_trash(0)
+    # The other one went, and the one that did not is not tried over and over.
+    assert len([name for name in files.names("/data/logs") if name.endswith("-delete")]) == 1
+    directory.empty_trash(1)
+    assert directory.has_trash
+    directory.empty_trash(1 + RETRY_MS)
+    assert not directory.has_trash
     assert not [name for name in files.names("/data/logs") if name.endswith("-delete")]
 
 
 def test_files_that_are_no_partitions_are_left_alone(files: MemoryFiles) -> None:
     LogDir(files, "/data").close()
-    for name in ("lost+found", "t-", "-1", "t-x", "t-1.77-stray", "t-1.1-future"):
+    for name in ("lost+found", "t-", "-1", "t-x", "t-1.77-stray", "t-1.1-future", "t-00", "ü-1", "t-99999999999"):
         files.make_directory(f"/data/logs/{name}")
+    files.create("/data/logs/notes-2")
     assert LogDir(files, "/data").partitions == []
 
 
@@ -324,3 +391,33 @@ def test_a_stop_that_could_not_sync_everything_is_not_clean(
     directory = LogDir(files, "/data")
     assert not directory.was_clean
     assert directory.open_log("t", 7, TOPIC_ID, CONFIG).log_end_offset == 6
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_one_log_that_could_not_be_closed_is_the_only_one_to_be_recovered(files: MemoryFiles, count: int) -> None:
+    directory = with_logs(files, count)
+    files.fail("write", "*/t-1/*.log", errno.EIO)
+    with pytest.raises(OSError):
+        fill(directory.open_log("t", 1, TOPIC_ID, CONFIG), 1)
+    assert [str(name) for name, _ in directory.close()] == ["t-1"]
+    # Apache Kafka takes the marker's word for every log.
+    assert not files.exists("/data/logs/.kafka_cleanshutdown")
+    files.restart()
+    directory = LogDir(files, "/data")
+    logs = [directory.open_log("t", number, TOPIC_ID, CONFIG) for number in range(count)]
+    assert [number for number, log in enumerate(logs) if log.recovery is not None] == [1]
+    assert directory.close() == []
+    assert LogDir(files, "/data").was_clean
+
+
+def test_a_damaged_log_does_not_pass_for_a_good_one_after_the_next_clean_stop(files: MemoryFiles) -> None:
+    with_logs(files, 2, batches=2).close()
+    files.inode("/data/logs/t-1/00000000000000000000.log").data[120] ^= 1
+    files.remove("/data/logs/.headrace-state")
+    files.remove("/data/logs/.kafka_cleanshutdown")
+    for _ in range(2):
+        directory = LogDir(files, "/data")
+        fill(directory.open_log("t", 0, TOPIC_ID, CONFIG), 1)
+        with pytest.raises(CorruptLog, match="fails its checksum"):
+            directory.open_log("t", 1, TOPIC_ID, CONFIG)
+        assert directory.close() == []

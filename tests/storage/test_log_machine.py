@@ -57,7 +57,7 @@ class LogMachine(RuleBasedStateMachine):
     # Changes
 
     @rule(
-        sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), min_size=1, max_size=6),
+        sizes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 200)), min_size=1, max_size=9),
         new_epoch=st.booleans(),
         producer_id=st.sampled_from([-1, 1, 2]),
         older_ms=st.integers(0, 8_000),
@@ -66,8 +66,8 @@ class LogMachine(RuleBasedStateMachine):
         self.now_ms += 100
         self.epoch += new_epoch
         made = []
-        # Of five batches and more in one write a snapshot between them would know nothing: see `producer_state.below`.
-        for records, length in sizes if producer_id < 0 else sizes[:4]:
+        written_end = self.end
+        for records, length in sizes:
             sequence = self.sequences.get(producer_id, 0)
             raw, header = batch(
                 self.end,
@@ -78,7 +78,7 @@ class LogMachine(RuleBasedStateMachine):
                 producer=(-1, -1, -1) if producer_id < 0 else (producer_id, 0, sequence),
             )
             self.sequences[producer_id] = sequence + records
-            self.log.producers.record(header, header.base_offset, self.now_ms)
+            self.log.producers.record(header, header.base_offset, self.now_ms, written_end)
             made.append((raw, header))
             self.batches.append(Written(bytes(raw), header))
             self.end += records
@@ -148,7 +148,7 @@ class LogMachine(RuleBasedStateMachine):
     def roll_by_age(self, later_ms: int) -> None:
         self.now_ms += later_ms
         self.log.roll_if_old(self.now_ms)
-        self.directory.empty_trash()
+        self.directory.empty_trash(self.now_ms)
 
     # Ends
 

@@ -75,6 +75,7 @@ DAMAGES = {
     "checksum": (70, b"\xff\xff", "fails its checksum"),
     "magic": (16, b"\x01", "magic 1"),
     "offset that goes back": (7, b"\x01", "offset 1 where 12 is due"),
+    "offset beyond the next segment": (0, b"\x00\x00\x01", "which its segment cannot hold"),
     "length": (8, b"\x00\x00\x00\x05", "incomplete"),
     "leader epoch that goes back": (12, b"\xff\xff\xff\xff", "leader epoch -1 follows 0"),
 }
@@ -168,13 +169,47 @@ def test_missing_indexes_and_epochs_are_built_from_the_log(files: MemoryFiles, l
     assert offsets_in(again.read(13, 1, 22, True)) == [(12, 13)]
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_segment_that_lost_its_content_is_not_passed_over_in_silence(
+    files: MemoryFiles, log: Log, is_clean: bool
+) -> None:
+    files.open(log.segments[1].log.path).truncate(0)
+    files.restart()
+    with pytest.raises(CorruptLog, match="is empty"):
+        open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, recovery_point=20, is_clean=is_clean)
+
+
+def test_offsets_that_compaction_took_from_the_end_of_a_segment_do_not_stop_a_reader(
+    files: MemoryFiles, log: Log
+) -> None:
+    first, second = log.segments[0], log.segments[1]
+    found = first.locate(second.base_offset - 1)
+    assert found is not None
+    files.open(first.log.path).truncate(found[0])
+    for suffix in ("index", "timeindex"):
+        files.remove(f"{DIRECTORY}/{0:020d}.{suffix}")
+    files.restart()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=True)
+    assert offsets_in(again.read(second.base_offset - 1, 1, 20, True))[0][0] == second.base_offset
+    assert again.read(second.base_offset - 1, 1, second.base_offset, True) == b""
+
+
+@pytest.mark.usefixtures("log")
+def test_files_that_are_not_named_as_ours_are_nobodys(files: MemoryFiles) -> None:
+    for name in ("0.log", "notes.log", "7.snapshot", f"{0:021d}.log"):
+        files.create(f"{DIRECTORY}/{name}")
+    again = crash(files)
+    assert (again.log_end_offset, [segment.base_offset for segment in again.segments]) == (20, [0, 6, 12, 18])
+    again.close()
+    assert {"0.log", "notes.log", "7.snapshot"} <= set(files.names(DIRECTORY))
+
+
 @pytest.mark.usefixtures("log")
 def test_an_index_without_a_log_is_removed(files: MemoryFiles) -> None:
     for suffix in (".index", ".timeindex", ".txnindex"):
         files.create(f"{DIRECTORY}/{99:020d}{suffix}")
-    files.create(f"{DIRECTORY}/{0:020d}.log.deleted")
     crash(files)
-    assert not [name for name in files.names(DIRECTORY) if "99." in name or name.endswith(".deleted")]
+    assert not [name for name in files.names(DIRECTORY) if "99." in name]
 
 
 @pytest.mark.usefixtures("log")
@@ -248,6 +283,29 @@ def test_producers_outlive_their_records_through_a_power_loss(files: MemoryFiles
     assert (again.log_start_offset, again.log_end_offset) == (9, 9)
     producer = again.producers.get(1)
     assert producer is not None and producer.next_sequence == 9
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_producers_with_more_than_a_window_behind_a_roll_are_known_when_that_is_lost(
+    files: MemoryFiles, epoch: int
+) -> None:
+    log = open_log(Shared(files), DIRECTORY, TOPIC_ID, LogConfig(segment_bytes=250))
+    for sequence in range(3):
+        idempotent(log, 1, sequence, 1)
+    together = []
+    first = 0 if epoch else 3
+    for number in range(7):
+        raw, header = batch(3 + number, 1, producer=(1, epoch, first + number))
+        log.producers.record(header, header.base_offset, 0, log.log_end_offset)
+        together.append((raw, header))
+    log.append(together, 1_000)
+    assert log.segments[1].base_offset == 3
+    assert log.producers.check(together[1][1]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    files.open(log.segments[1].log.path).truncate(0)
+    again = crash(files)
+    assert again.log_end_offset == 3
+    producer = again.producers.get(1)
+    assert producer is not None and (producer.epoch, producer.next_sequence) == (0, 3)
 
 
 def test_a_snapshot_of_batches_that_were_cut_off_is_never_taken_for_that_of_later_ones(files: MemoryFiles) -> None:

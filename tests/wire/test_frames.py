@@ -15,6 +15,7 @@ from headrace.model import Buffer
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import decode, encode
 from headrace.wire.encode_writer import PART_MIN
+from headrace.wire.errors import Unencodable
 from headrace.wire.frames import (
     RequestHeader,
     decode_request_header,
@@ -25,6 +26,7 @@ from headrace.wire.frames import (
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.topics import CreatableReplicaAssignment, CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 from headrace.wire.struct import Message, ProtocolError
 
@@ -191,6 +193,15 @@ def test_records_received_are_views_of_the_frame() -> None:
 def test_what_does_not_fit_the_wire_is_refused() -> None:
     with pytest.raises(ProtocolError, match="ProduceRequest v3 cannot carry"):
         encode_request(ProduceRequest(acks=40000, timeout_ms=0, topic_data=[]), 3, 1, None)
+    topic = CreatableTopic(name="t", num_partitions=99_999_999_999)
+    with pytest.raises(Unencodable, match="num_partitions is 99999999999, and must be from -2147483648 to 2147483647"):
+        encode_request(CreateTopicsRequest(topics=[topic]), 7, 1, None)
+    assigned = CreatableReplicaAssignment(partition_index=0, broker_ids=[1, 1 << 31])
+    topic = CreatableTopic(name="t", assignments=[assigned])
+    with pytest.raises(Unencodable, match="broker_ids is 2147483648"):
+        encode_request(CreateTopicsRequest(topics=[topic]), 7, 1, None)
+    with pytest.raises(Unencodable, match="surrogates"):
+        encode_request(CreateTopicsRequest(topics=[CreatableTopic(name="\udcff")]), 7, 1, None)
     with pytest.raises(ProtocolError, match="MetadataRequest has no version 14"):
         encode_request(MetadataRequest(), 14, 1, None)
     with pytest.raises(ProtocolError, match="client id"):

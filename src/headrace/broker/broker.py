@@ -12,7 +12,7 @@ from headrace.broker.partitions import Hosted, Partitions
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.core.acl import CLUSTER, Allowed, Operation, topic
-from headrace.core.cluster import ClusterImage, Diff
+from headrace.core.cluster import NO_LEADER, ClusterImage, Diff, Topic
 from headrace.core.partition import Appended
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Clock, Offload, Random
@@ -54,6 +54,16 @@ class Broker:
         """Whether a request that only nodes may send comes from a node, and from its current incarnation."""
         registered = self.image.brokers.get(broker_id)
         return registered is not None and registered.epoch == broker_epoch
+
+    def leader_and_offline(self, topic: Topic, index: int) -> tuple[int, list[int]]:
+        """Who serves a partition (NO_LEADER: nobody), and its replicas that cannot, because of a node or of a disk."""
+        record = topic.partitions[index]
+        leader, offline = self.image.leader_of(record), self.image.offline_replicas(record)
+        here = self.partitions.find(topic.id, index)
+        if isinstance(here, Hosted) and here.error is ErrorCode.KAFKA_STORAGE_ERROR:
+            offline.append(self.node_id)
+            leader = NO_LEADER if leader == self.node_id else leader
+        return leader, offline
 
     def admit(self, partition: Hosted, records: memoryview, now_ms: int) -> Appended | ErrorCode:
         try:

@@ -6,6 +6,7 @@ A frame that cannot be understood closes its connection with one line in the log
 import asyncio
 import inspect
 import logging
+from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -26,7 +27,11 @@ FETCH_KEY = 1
 """One at a time per connection: an answer may hold tens of megabytes."""
 API_VERSIONS_KEY = 18
 SLOW_REQUESTS_MAX = 1_000
-"""Requests that wait for the metadata store at one time; more are refused by closing their connection."""
+"""Administrative requests under way at one time. More wait for their turn: after a restart everybody asks at once."""
+SLOW_REQUESTS_DUE_MAX = 20_000
+"""Waiting for their turn; more are refused by closing their connection."""
+
+DRAIN_S_MAX = 30
 
 SyncHandler = Callable[[Broker, Request[Any]], None]
 AsyncHandler = Callable[[Broker, Request[Any]], Coroutine[Any, Any, Message]]
@@ -43,39 +48,49 @@ class Dispatcher:
             else:
                 self._now[key] = (APIS[key], handler)  # type: ignore[assignment]  # told apart just above
         self._tasks: set[asyncio.Task[None]] = set()
+        self._due: deque[tuple[Api, AsyncHandler, Request[Any], Reply]] = deque()
 
     def on_frame(self, connection: Connection, frame: bytearray) -> None:
         header = decode_request_header(frame)
-        hot = self._now.get(header.api_key)
-        if hot is not None and header.api_version in hot[0].versions:
+        api_key, version, _, _, body_at = header
+        hot = self._now.get(api_key)
+        if hot is not None and body_at >= 0:
             api, handle = hot
-            body = decode(api.request, header.api_version, frame, header.body_at)
-            self._broker.metrics.received(header.api_key, len(frame))
-            reply = connection.open_reply(alone=header.api_key == FETCH_KEY)
-            request = Request(header, body, connection, reply, 0)
-            handle(self._broker, request)
+            body = decode(api.request, version, frame, body_at)
+            self._broker.metrics.received(api_key, len(frame))
+            reply = connection.open_reply(api_key == FETCH_KEY)
+            handle(self._broker, Request(header, body, connection, reply, 0))
             return
-        slow = self._later.get(header.api_key)
-        if slow is not None and header.api_version in slow[0].versions:
+        slow = self._later.get(api_key)
+        if slow is not None and body_at >= 0:
             self._start(slow, connection, header, frame)
-        elif header.api_key == API_VERSIONS_KEY:
+        elif api_key == API_VERSIONS_KEY:
             connection.open_reply().send(_versions_for_newer_client(header))
         else:
-            raise ProtocolError(f"API {header.api_key} version {header.api_version} is not served here")
+            raise ProtocolError(f"API {api_key} version {version} is not served here")
 
     def _start(
         self, slow: tuple[Api, AsyncHandler], connection: Connection, header: RequestHeader, frame: bytearray
     ) -> None:
-        if len(self._tasks) >= SLOW_REQUESTS_MAX:
-            raise ProtocolError(f"more than {SLOW_REQUESTS_MAX} administrative requests are waiting")
+        if len(self._due) >= SLOW_REQUESTS_DUE_MAX:
+            raise ProtocolError(f"more than {SLOW_REQUESTS_DUE_MAX} administrative requests are waiting")
         api, handle = slow
         body = decode(api.request, header.api_version, frame, header.body_at)
         self._broker.metrics.received(header.api_key, len(frame))
         reply = connection.open_reply()
         request = Request(header, body, connection, reply, self._broker.clock.monotonic_ms())
-        task = self._broker.loop.create_task(self._finish(api, handle, request, reply))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._due.append((api, handle, request, reply))
+        self._start_due()
+
+    def _start_due(self) -> None:
+        while self._due and len(self._tasks) < SLOW_REQUESTS_MAX:
+            task = self._broker.loop.create_task(self._finish(*self._due.popleft()))
+            self._tasks.add(task)
+            task.add_done_callback(self._finished)
+
+    def _finished(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
+        self._start_due()
 
     async def _finish(self, api: Api, handle: AsyncHandler, request: Request[Any], reply: Reply) -> None:
         try:
@@ -89,8 +104,9 @@ class Dispatcher:
 
     async def drain(self) -> None:
         """Waits for the administrative requests that are under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=30)
+        deadline_s = self._broker.loop.time() + DRAIN_S_MAX
+        while self._tasks and self._broker.loop.time() < deadline_s:
+            await asyncio.wait(self._tasks, timeout=deadline_s - self._broker.loop.time())
 
 
 def _versions_for_newer_client(header: RequestHeader) -> list[Any]:

@@ -6,17 +6,22 @@ Each chore looks at a slice of the logs per loop turn, so that requests never wa
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 
 from headrace.broker.broker import Broker
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
+from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
 
 SLICE_PARTITIONS = 50
 """Partitions that one turn looks after."""
+
+TRASH_INTERVAL_MS = 1_000
+"""How much longer than its delay a deleted file may stay."""
 
 PRODUCER_IDS_MAX = 1_000_000
 """Idempotent producers that one broker remembers, over all partitions; the longest idle are forgotten first."""
@@ -30,6 +35,7 @@ class Housekeeping:
     def start(self) -> None:
         config = self._broker.config
         self._every(config.log_retention_check_interval_ms, self.enforce_retention)
+        self._every(min(config.log_retention_check_interval_ms, TRASH_INTERVAL_MS), self.empty_trash)
         self._every(config.log_flush_scheduler_interval_ms, self.flush_by_age)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every(config.producer_id_expiration_check_interval_ms, self.expire_producers)
@@ -62,11 +68,20 @@ class Housekeeping:
 
         partitions = self._broker.partitions
         await self._sweep([p for p in partitions if p.log_end_offset > 0], "retention", expire)
-        for directory in partitions.directories:
-            try:
-                await self._broker.offload.run(FILES_LANE, directory.empty_trash)
-            except OSError as error:
-                log.error("deleted files in %s could not be removed: %s", directory.path, error)
+
+    async def empty_trash(self) -> None:
+        """What was deleted leaves the disk after its delay; leftovers of an earlier run at once."""
+        for directory in self._broker.partitions.directories:
+            if directory.has_trash:
+                await self._empty_trash_of(directory)
+
+    async def _empty_trash_of(self, directory: LogDir) -> None:
+        now_ms = self._broker.clock.monotonic_ms()
+        try:
+            while await self._broker.offload.run(FILES_LANE, partial(directory.empty_trash, now_ms)):
+                pass
+        except OSError as error:
+            log.error("deleted files in %s could not be removed, and are tried again: %s", directory.path, error)
 
     async def flush_by_age(self) -> None:
         now_ms = self._broker.clock.wall_ms()

@@ -105,7 +105,10 @@ class Partitions:
         for directory in self.directories:
             if directory in self._retired or not directory.exists(topic.name, index):
                 continue
-            owner = directory.topic_id_of(topic.name, index)
+            try:
+                owner = directory.topic_id_of(topic.name, index)
+            except OSError:
+                return directory  # whoever opens it meets the error again, and takes this one partition offline
             if owner is None or owner == topic.id:
                 return directory
             self._set_aside(directory, topic.name, index)
@@ -174,6 +177,7 @@ class Partitions:
                 retention_bytes=config.retention_bytes,
                 flush_messages=config.flush_messages,
                 flush_ms=config.flush_ms,
+                file_delete_delay_ms=config.file_delete_delay_ms,
             )
         return known
 
@@ -188,7 +192,9 @@ class Partitions:
             self._hosted_in[partition.directory] -= 1
             partition.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             try:
-                partition.directory.delete_log(topic.name, partition.index, self._unique())
+                partition.directory.delete_log(
+                    topic.name, partition.index, self._unique(), partition.config.file_delete_delay_ms
+                )
             except OSError as failure:
                 log.error("the files of %s stay, since renaming them failed: %s", partition, failure)
         return list(topic.partitions.values())

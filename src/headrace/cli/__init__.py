@@ -8,17 +8,23 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    try:
+        return _main(sys.argv[1:] if arguments is None else list(arguments))
+    except KeyboardInterrupt:
+        return 1  # so early, or so late, that there is nothing to say
+
+
+def _main(arguments: Sequence[str]) -> int:
     from headrace.cli import ending, output, quick
 
     output.open_closed_streams()
-    given = sys.argv[1:] if arguments is None else list(arguments)
 
     def command() -> object:
-        found = quick.find(given)
+        found = quick.find(arguments)
         if found is not None:
             return found()
         from headrace.cli.app import run
 
-        return run(given)
+        return run(arguments)
 
     return ending.run(command)

@@ -55,6 +55,8 @@ scans nothing. A second one ends it at once.""",
   headrace serve --node-id 1 --listen 127.0.0.1:9092 --data data/node-1 \\
       --metadata sqlite:data/headrace.db --metrics 127.0.0.1:9404 \\
       --set num.partitions=3
+  headrace serve --node-id 1 --listen 0.0.0.0:9092 --advertise broker.example.org:9092 \\
+      --data data/node-1 --metadata sqlite:data/headrace.db
 """,
     ),
     "topic create": Command(

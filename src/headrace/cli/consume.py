@@ -16,7 +16,8 @@ from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.progress import Bar
 from headrace.cli.records import Format, Read, writer
 from headrace.cli.values import AtOffset, AtTime, Beginning, End, Start, parse_separator, parse_start
-from headrace.client import Admin, Consumer
+from headrace.cli.watch import administrator, watched
+from headrace.client import Consumer
 from headrace.model import TopicPartition
 
 POLL_MS = 500
@@ -74,13 +75,13 @@ class Reading:
 
 
 async def _consume(bootstrap: str, topic: str, wanted: Sequence[int], where: Start, reading: Reading) -> None:
-    async with Admin(bootstrap) as admin:
+    async with administrator(bootstrap) as admin:
         (described,) = await admin.describe_topics([topic])
     there = [partition.partition for partition in described.partitions]
     for absent in sorted(set(wanted) - set(there)):
         raise Failure(f"topic {topic!r} has {len(there)} partitions; there is no partition {absent}")
     partitions = [TopicPartition(topic, partition) for partition in sorted(set(wanted or there))]
-    async with Consumer(bootstrap) as consumer:
+    async with Consumer(bootstrap) as consumer, watched(consumer, f"reading {topic}"):
         ends = await consumer.end_offsets(partitions)
         starts = await _starts(consumer, partitions, where, ends)
         consumer.assign(partitions)

@@ -20,6 +20,8 @@ def run(command: Callable[[], object]) -> int:
     except OutputClosed:
         output.close()
         return DONE
+    except SystemExit:  # rich's word for a closed pipe, when help is piped into `head`
+        return DONE
     except UsageError as error:
         output.say(f"headrace: {error}")
         output.say("--help, after any command too, shows what is possible.")

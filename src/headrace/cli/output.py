@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 
-from headrace.cli.outcome import OutputClosed
+from headrace.cli.outcome import Failure, OutputClosed
 
 
 def open_closed_streams() -> None:
@@ -24,6 +24,8 @@ def write(data: bytes) -> None:
         sys.stdout.buffer.write(data)
     except BrokenPipeError:
         raise OutputClosed from None
+    except OSError as error:
+        raise Failure(f"standard output: {error.strerror}") from None
 
 
 def flush() -> None:
@@ -31,6 +33,8 @@ def flush() -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         raise OutputClosed from None
+    except OSError as error:
+        raise Failure(f"standard output: {error.strerror}") from None
 
 
 def line(text: str) -> None:

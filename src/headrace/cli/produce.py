@@ -19,6 +19,7 @@ from headrace.cli.outcome import UsageError
 from headrace.cli.progress import Bar
 from headrace.cli.records import Format, Written, reader
 from headrace.cli.values import parse_separator, parse_size
+from headrace.cli.watch import watched
 from headrace.client import Producer, RecordMetadata
 
 Compression = Literal["none", "gzip", "snappy", "lz4", "zstd"]
@@ -59,7 +60,7 @@ def produce(
         raise UsageError("give a file, or --count to make records up, not both")
     if (count or 0) < 0 or (rate is not None and not 0 < rate < math.inf):
         raise UsageError("--count and --rate are positive")
-    parse = reader(form, parse_separator(key_separator or "\t"))
+    parse = reader(form, parse_separator("\t" if key_separator is None else key_separator))
     size_bytes = parse_size(size, "--size")
     begun = time.monotonic()
     with _input(file) as fd, Bar(f"writing to {topic}", count, wanted=not _is_typed(file, count)) as bar:
@@ -73,7 +74,8 @@ def produce(
             {"topic": topic, "records": tally.done, "bytes": tally.bytes, "seconds": round(seconds, 3), "acks": acks}
         )
     else:
-        output.say(f"{tally.done} records, {tally.bytes} bytes, in {seconds:.1f} s")
+        records = "1 record" if tally.done == 1 else f"{tally.done} records"
+        output.say(f"{records}, {tally.bytes} bytes, in {seconds:.1f} s")
 
 
 class Tally:
@@ -101,7 +103,7 @@ class Tally:
 async def _send_all(
     producer: Producer, topic: str, partition: int | None, chunks: AsyncIterator[list[Written]], tally: Tally
 ) -> None:
-    async with producer:
+    async with producer, watched(producer, f"writing to {topic}"):
         await producer.partitions_of(topic)  # A cluster that is not there is found out before a line is typed.
         async for chunk in chunks:
             for record in chunk:

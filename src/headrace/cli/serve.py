@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.cli import output
+from headrace.cli.advertise import is_wildcard, own_host
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import parse_address, parse_settings
@@ -36,20 +37,30 @@ def serve(
     data: str,
     metadata: str,
     metrics: str = "127.0.0.1:0",
+    advertise: str = "",
     settings: tuple[str, ...] = (),
     json: bool = False,
     stop_on_eof: bool = False,
 ) -> int:
     if not 0 <= node_id <= NODE_ID_MAX:
         raise UsageError(f"--node-id is a number from 0 to {NODE_ID_MAX}, not {node_id}")
-    parse_address(listen, "--listen")
+    host, _ = parse_address(listen, "--listen")
     parse_address(metrics, "--metrics")
+    if advertise:
+        advertised, _ = parse_address(advertise, "--advertise")
+        if is_wildcard(advertised):
+            raise UsageError(f"--advertise takes an address that clients can connect to, not {advertise!r}")
+    elif is_wildcard(host):
+        own = own_host(host)
+        advertise = f"{own}:0"
+        output.say(f"headrace: clients are told to connect to {own}; --advertise HOST:PORT tells them another")
     config = NodeConfig(
         node_id=node_id,
         listen=listen,
         data=_absolute_directories(data),
         metadata=_absolute_metadata(metadata),
         metrics=metrics,
+        advertise=advertise,
         settings=_checked(parse_settings(settings)),
     )
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -125,7 +136,10 @@ def _watch_input(loop: asyncio.AbstractEventLoop, ended: Callable[[], None]) -> 
             loop.remove_reader(fd)
             ended()
 
-    loop.add_reader(fd, readable)
+    try:
+        loop.add_reader(fd, readable)
+    except PermissionError:
+        raise UsageError("--stop-on-eof needs a pipe or a terminal as standard input, not a file") from None
 
 
 def _announce(config: NodeConfig, node: Node, as_json: bool) -> None:
@@ -153,7 +167,8 @@ def _command(config: NodeConfig, node: Node) -> list[str]:
         *program(),
         "serve",
         *("--node-id", str(config.node_id)),
-        *("--listen", node.address),
+        *("--listen", node.listen_address),
+        *(("--advertise", node.address) if config.advertise else ()),
         *("--data", config.data),
         *("--metadata", config.metadata),
         *("--metrics", node.metrics_address),

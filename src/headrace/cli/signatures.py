@@ -23,6 +23,14 @@ def serve(
         str,
         Parameter(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz answer; port 0 takes a free one."),
     ] = "127.0.0.1:0",
+    advertise: Annotated[
+        str,
+        Parameter(
+            metavar="HOST:PORT",
+            show_default=False,
+            help="What clients are told to connect to, when that is not --listen; port 0 is that of --listen.",
+        ),
+    ] = "",
     settings: Settings = (),
     json: Json = False,
     stop_on_eof: Annotated[bool, Flag, Parameter(help="Stop cleanly when standard input ends.")] = False,
@@ -33,6 +41,7 @@ def serve(
         data=data,
         metadata=metadata,
         metrics=metrics,
+        advertise=advertise,
         settings=settings,
         json=json,
         stop_on_eof=stop_on_eof,

@@ -9,15 +9,17 @@ from cyclopts import Parameter
 from headrace.cli import output
 from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.options import Bootstrap, Json, Settings
-from headrace.cli.outcome import UsageError
+from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.values import parse_settings
-from headrace.client import Admin, ConfigSource, Consumer, NewTopic, Resource, ResourceType, TopicDescription
+from headrace.cli.watch import administrator, watched
+from headrace.client import ConfigSource, Consumer, NewTopic, Resource, ResourceType, TopicDescription
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 
 Name = Annotated[str, Parameter(help="The topic.")]
 Names = Annotated[tuple[str, ...], Parameter(help="The topics.", negative=())]
 Document = dict[str, Any]
+OFFSETS = "looking offsets up"
 
 COLUMNS = {
     "partition": "partition",
@@ -46,7 +48,7 @@ def create(
     new = NewTopic(topic, partitions, replication_factor, parse_settings(settings))
 
     async def ask() -> Document:
-        async with Admin(bootstrap) as admin:
+        async with administrator(bootstrap) as admin:
             try:
                 await admin.create_topics([new])
             except KafkaError as error:
@@ -61,7 +63,7 @@ def create(
 
 def list_topics(*, bootstrap: Bootstrap = BOOTSTRAP, json: Json = False) -> None:
     async def ask() -> list[Document]:
-        async with Admin(bootstrap) as admin:
+        async with administrator(bootstrap) as admin:
             return [_summary(topic) for topic in await admin.describe_topics(await admin.list_topics())]
 
     topics = asyncio.run(ask())
@@ -102,7 +104,7 @@ def alter(
         raise UsageError("there is nothing to alter: give --partitions, --set or --unset")
 
     async def ask() -> Document:
-        async with Admin(bootstrap) as admin:
+        async with administrator(bootstrap) as admin:
             if changes or unset:
                 await admin.alter_configs(Resource(ResourceType.TOPIC, topic), set=changes, delete=unset)
             if partitions is not None:
@@ -123,24 +125,28 @@ def delete(
     bootstrap: Bootstrap = BOOTSTRAP,
     json: Json = False,
 ) -> None:
-    async def ask() -> list[str]:
-        deleted = []
-        async with Admin(bootstrap) as admin:
+    deleted: list[str] = []
+    refused: list[KafkaError] = []
+
+    async def ask() -> None:
+        async with administrator(bootstrap) as admin:
             for topic in topics:
                 try:
                     await admin.delete_topics([topic])
                     deleted.append(topic)
                 except KafkaError as error:
                     if not if_exists or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        raise
-        return deleted
+                        refused.append(error)
 
-    deleted = asyncio.run(ask())
-    _tell({"deleted": deleted}, f"deleted: {', '.join(deleted) or 'nothing'}", json)
+    asyncio.run(ask())
+    if deleted or not refused:
+        _tell({"deleted": deleted}, f"deleted: {', '.join(deleted) or 'nothing'}", json)
+    if refused:
+        raise Failure("; ".join(map(str, refused)))
 
 
 async def _describe(topics: tuple[str, ...], bootstrap: str) -> list[Document]:
-    async with Admin(bootstrap) as admin, Consumer(bootstrap) as consumer:
+    async with administrator(bootstrap) as admin, Consumer(bootstrap) as consumer, watched(consumer, OFFSETS):
         described = await admin.describe_topics(topics or await admin.list_topics())
         partitions = [TopicPartition(topic.name, p.partition) for topic in described for p in topic.partitions]
         starts = await consumer.beginning_offsets(partitions)

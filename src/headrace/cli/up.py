@@ -71,6 +71,9 @@ def up(
         if "," in str(directory):
             raise UsageError(f"the data directory may have no comma in its path, as {directory} has")
         (directory / "metadata").mkdir(parents=True, exist_ok=True)
+        if ephemeral:
+            # A directory in memory, as it often is, has no room to spare for the day when its disk is full.
+            settings = ("disk.reserve.bytes=0", *settings)
         return _run(directory, port, settings, json)
 
 

@@ -19,11 +19,11 @@ from headrace.client.descriptions import (
     ResourceType,
     TopicDescription,
 )
+from headrace.client.errors import topic_error
 from headrace.client.offsets import delete_records
 from headrace.client.outside import Outside
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.net.peer import PeerLost
 from headrace.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -65,8 +65,8 @@ SET, DELETE = 0, 1
 
 
 class Admin:
-    """An async context manager. Of several topics or settings, the first that a broker refuses raises KafkaError;
-    the others of the same call may be done."""
+    """An async context manager. What no broker answers is asked again for `timeout_ms`. Of several topics or
+    settings, the first that a broker refuses raises KafkaError; the others of the same call may be done."""
 
     def __init__(
         self,
@@ -86,6 +86,15 @@ class Admin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._cluster.close()
+
+    async def reach(self, timeout_ms: int) -> None:
+        """Until a broker answers. NotReachable when none does in that time."""
+        await self._cluster.reach(timeout_ms)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way of a call that is being tried again."""
+        return self._cluster.trouble
 
     async def create_topics(self, topics: Iterable[NewTopic], *, validate_only: bool = False) -> list[CreatedTopic]:
         request = CreateTopicsRequest(
@@ -116,7 +125,9 @@ class Admin:
         )
         answer = await self._ask(request, DeleteTopicsResponse)
         for topic in answer.responses:
-            _check(topic.error_code, topic.error_message, f"topic {topic.name!r} was not deleted")
+            _check_topic(
+                topic.error_code, topic.error_message, topic.name or "", f"topic {topic.name!r} was not deleted"
+            )
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Names, sorted."""
@@ -136,7 +147,7 @@ class Admin:
         found = {topic.name: topic for topic in answer.topics}
         for name in wanted:
             code = found[name].error_code if name in found else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            _check(code, None, f"topic {name!r} cannot be described")
+            _check_topic(code, None, name, f"topic {name!r} cannot be described")
         return [_topic(name, found[name]) for name in wanted]
 
     async def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
@@ -148,7 +159,9 @@ class Admin:
         )
         answer = await self._ask(request, CreatePartitionsResponse)
         for topic in answer.results:
-            _check(topic.error_code, topic.error_message, f"topic {topic.name!r} got no more partitions")
+            _check_topic(
+                topic.error_code, topic.error_message, topic.name, f"topic {topic.name!r} got no more partitions"
+            )
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Removes what is before these offsets (-1: everything). Returns where the partitions begin then."""
@@ -169,7 +182,7 @@ class Admin:
             answer = await self._ask(request, DescribeConfigsResponse, node_id)
             for result in answer.results:
                 resource = Resource(ResourceType(result.resource_type), result.resource_name)
-                _check(result.error_code, result.error_message, f"{resource} cannot be described")
+                _check_resource(result.error_code, result.error_message, resource, f"{resource} cannot be described")
                 described[resource] = [_config(entry) for entry in result.configs]
         return described
 
@@ -197,7 +210,9 @@ class Admin:
         node_id = next(iter(_by_node([resource])))
         answer = await self._ask(request, IncrementalAlterConfigsResponse, node_id)
         for result in answer.responses:
-            _check(result.error_code, result.error_message, f"the settings of {resource} were not changed")
+            _check_resource(
+                result.error_code, result.error_message, resource, f"the settings of {resource} were not changed"
+            )
 
     async def describe_cluster(self) -> ClusterDescription:
         answer = await self._ask(DescribeClusterRequest(), DescribeClusterResponse)
@@ -207,7 +222,7 @@ class Admin:
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
         """Of all brokers."""
-        await self._cluster.refresh()
+        await self._cluster.refresh_patiently(self._timeout_ms)
         described = []
         for node_id in sorted(self._cluster.brokers):
             answer = await self._ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, node_id)
@@ -217,20 +232,24 @@ class Admin:
 
     async def _ask(self, request: Message, answer: type[M], node_id: int | None = None) -> M:
         """Of any broker, or of that one."""
-        if node_id is None:
-            return await self._cluster.ask(request, answer, self._timeout_ms)
-        if node_id not in self._cluster.brokers:
-            await self._cluster.refresh()
-        try:
-            peer = await self._cluster.peer(node_id)
-            return await peer.request(request, answer)
-        except (PeerLost, TimeoutError) as error:
-            raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} does not answer: {error}") from error
+        return await self._cluster.ask(request, answer, self._timeout_ms, node_id)
 
 
 def _check(code: int, message: str | None, otherwise: str) -> None:
     if code:
         raise KafkaError(code, f"{otherwise}: {message}" if message else otherwise)
+
+
+def _check_topic(code: int, message: str | None, topic: str, otherwise: str) -> None:
+    if code:
+        raise topic_error(code, topic, f"{otherwise}: {message}" if message else otherwise)
+
+
+def _check_resource(code: int, message: str | None, resource: Resource, otherwise: str) -> None:
+    if resource.type == ResourceType.TOPIC:
+        _check_topic(code, message, resource.name, otherwise)
+    else:
+        _check(code, message, otherwise)
 
 
 def _by_node(resources: Iterable[Resource]) -> dict[int | None, list[Resource]]:

@@ -21,6 +21,7 @@ class Assigned:
     paused: bool = False
     is_ready: bool = False  # stands in the consumer's line of partitions with records
     error: KafkaError | None = None
+    trouble: str | None = None  # the error for which it is fetched again, until a broker has nothing against it
     failures: int = 0
     retry_at_ms: int = 0
     high_watermark: int = -1
@@ -52,7 +53,7 @@ class Assigned:
         """What was fetched before is forgotten."""
         self.position = self.fetch_offset = offset
         self.reset_to = None
-        self.error = None
+        self.error = self.trouble = None
         self.failures = self.retry_at_ms = 0
         self.forget_fetched()
 

@@ -17,7 +17,16 @@ class Beside:
         self._on_done = on_done
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, int] = {}
+        self._reasons: dict[str, str] = {}  # of what failed when it ran last
         self._rests_until_ms: dict[str, int] = {}
+
+    @property
+    def trouble(self) -> str | None:
+        return next(iter(self._reasons.values()), None)
+
+    def forget_trouble(self) -> None:
+        """Things go well again, without what failed here."""
+        self._reasons.clear()
 
     def start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> int:
         """Zero if it runs now; else the time, in ms, from which it may be started again."""
@@ -39,8 +48,10 @@ class Beside:
         failures = self._failures.pop(name, 0)
         try:
             await work()
-        except (KafkaError, PeerLost):
+            self._reasons.pop(name, None)
+        except (KafkaError, PeerLost) as error:
             self._failures[name] = failures + 1
+            self._reasons[name] = str(error)
         finally:
             del self._tasks[name]
         # After success too: metadata that names no leader yet must not be asked for in a tight loop.

@@ -5,15 +5,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from headrace.client.errors import NotReachable, TimedOut
+from headrace.client.errors import NotReachable, TimedOut, topic_error
 from headrace.client.outside import Outside
+from headrace.client.tries import Tries
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import ZERO_UUID, TopicPartition
 from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.peer import REQUEST_MS_MAX, Peer, PeerLost
 from headrace.net.transport import Address
-from headrace.wire.errors import ProtocolError
+from headrace.wire.errors import ProtocolError, Unencodable
 from headrace.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -63,6 +64,7 @@ class Cluster:
         self._peers: dict[Address, Peer] = {}
         self._connecting: dict[Address, asyncio.Task[Peer]] = {}
         self._interest: set[str] = set()
+        self._troubles: dict[Tries, str] = {}
         self._refreshing: asyncio.Task[None] | None = None
 
     @property
@@ -133,29 +135,56 @@ class Cluster:
         finally:
             del self._connecting[address]
 
-    async def ask(self, message: Message, answer: type[M], timeout_ms: int = ASK_MS_MAX) -> M:
-        """Of whichever broker answers; asked again elsewhere when a connection is lost.
+    async def reach(self, timeout_ms: int) -> None:
+        """Until a broker answers. NotReachable when none does in that time."""
+        with self.tries(timeout_ms) as tries:
+            while True:
+                try:
+                    await tries.attempt(self.any_peer(), f"no broker of bootstrap {self.bootstrap} answers")
+                    return
+                except TimedOut as error:
+                    raise NotReachable(error.message) from None
+                except NotReachable as error:
+                    await tries.again(error)
+
+    async def ask(
+        self, message: Message, answer: type[M], timeout_ms: int = ASK_MS_MAX, node_id: int | None = None
+    ) -> M:
+        """Of whichever broker answers, or of that one; asked again when nobody does, or when a connection is lost.
 
         So the request must be one that may be done twice, or whose second answer tells that it was.
         """
-        deadline_ms = self.outside.clock.monotonic_ms() + timeout_ms
-        for failures in range(1, 1_000_000):
-            try:
-                peer = await self.any_peer()
-                return await peer.request(message, answer, timeout_ms=min(timeout_ms, REQUEST_MS_MAX))
-            except ProtocolError as error:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.bootstrap}: {error}") from error
-            except (PeerLost, TimeoutError) as error:
-                name = type(message).__name__.removesuffix("Request")
-                await self.back_off(failures, deadline_ms, f"{name} was not answered by {self.bootstrap}: {error}")
-        raise AssertionError
+        what = f"{_name(message)} was not answered by {self.bootstrap}"
+        with self.tries(timeout_ms) as tries:
+            while True:
+                try:
+                    return await tries.attempt(self._ask_once(message, answer, node_id), what)
+                except NotReachable as error:
+                    await tries.again(error)
 
-    async def back_off(self, failures: int, deadline_ms: int, what: str) -> None:
-        """Waits a little before the next try. TimedOut when there is no time for one."""
-        delay_ms = self.outside.backoff_ms(failures)
-        if self.outside.clock.monotonic_ms() + delay_ms > deadline_ms:
-            raise TimedOut(what)
-        await asyncio.sleep(delay_ms / 1000)
+    async def _ask_once(self, message: Message, answer: type[M], node_id: int | None = None) -> M:
+        if node_id is not None and node_id not in self.brokers:
+            await self.refresh()
+            if node_id not in self.brokers:
+                raise KafkaError(ErrorCode.BROKER_NOT_AVAILABLE, f"{self.bootstrap} has no broker {node_id}")
+        try:
+            peer = await (self.any_peer() if node_id is None else self.peer(node_id))
+            return await peer.request(message, answer)
+        except Unencodable as error:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
+        except ProtocolError as error:
+            raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{self.bootstrap}: {error}") from error
+        except (PeerLost, TimeoutError) as error:
+            reason = str(error) or f"nothing came in {REQUEST_MS_MAX} ms"
+            raise NotReachable(f"{_name(message)} was not answered by {self.bootstrap}: {reason}") from error
+
+    def tries(self, timeout_ms: int) -> Tries:
+        return Tries(self.outside, self._troubles, timeout_ms)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way of something that is being tried again."""
+        return next(iter(self._troubles.values()), None)
 
     # Metadata.
 
@@ -167,41 +196,39 @@ class Cluster:
         """Until the partitions of all these topics are known. KafkaError for what cannot be."""
         names = set(topics)
         self._interest |= names
-        start_ms = self.outside.clock.monotonic_ms()
-        failures = 0
-        while not names <= self.topics.keys():
-            failures += 1
-            try:
-                await self.refresh()
-            except NotReachable as error:
-                if not self.brokers:
-                    raise
-                await self.back_off(failures, start_ms + timeout_ms, error.message)
-                continue
-            missing = [name for name in sorted(names) if name not in self.topics]
-            for name in missing:
-                code = self.faults.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-                waited_ms = self.outside.clock.monotonic_ms() - start_ms
-                if code in PLAINLY_WRONG or waited_ms >= UNKNOWN_TOPIC_MS_MAX:
-                    raise KafkaError(code, f"topic {name!r} of {self.bootstrap} cannot be used")
-            if missing:
-                await self.back_off(failures, start_ms + timeout_ms, f"topic {missing[0]!r} is not known")
+        unknown_since_ms: int | None = None
+        with self.tries(timeout_ms) as tries:
+            while not names <= self.topics.keys():
+                await self._refresh_within(tries)
+                missing = sorted(name for name in names if name not in self.topics)
+                now_ms = self.outside.clock.monotonic_ms()
+                unknown_since_ms = now_ms if unknown_since_ms is None else unknown_since_ms
+                for name in missing:
+                    code = self.faults.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                    if code in PLAINLY_WRONG or now_ms - unknown_since_ms >= UNKNOWN_TOPIC_MS_MAX:
+                        raise topic_error(code, name, f"topic {name!r} of {self.bootstrap} cannot be used")
+                if missing:
+                    await tries.again(f"topic {missing[0]!r} is not known")
 
     async def refresh(self) -> None:
-        """Asks anew for all topics of interest. Callers at the same time share one request."""
+        """Asks anew for all topics of interest, once. Callers at the same time share one request."""
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.ensure_future(self._refresh())
             self._refreshing.add_done_callback(_heed)
         await asyncio.shield(self._refreshing)
 
-    async def refresh_patiently(self, deadline_ms: int) -> None:
-        """The same, while brokers may be away for a moment: tries until then."""
-        for failures in range(1, 1_000_000):
+    async def refresh_patiently(self, timeout_ms: int) -> None:
+        """The same, while brokers may be away for a moment."""
+        with self.tries(timeout_ms) as tries:
+            await self._refresh_within(tries)
+
+    async def _refresh_within(self, tries: Tries) -> None:
+        while True:
             try:
-                await self.refresh()
+                await tries.attempt(self.refresh(), f"Metadata was not answered by {self.bootstrap}")
                 return
             except NotReachable as error:
-                await self.back_off(failures, deadline_ms, error.message)
+                await tries.again(error)
 
     async def _refresh(self) -> None:
         names = sorted(self._interest)
@@ -209,8 +236,7 @@ class Cluster:
             topics=[MetadataRequestTopic(name=name) for name in names],
             allow_auto_topic_creation=self._creates_topics,
         )
-        # A seed that was asked before may be the one broker that is cut off: another one is tried then.
-        self.learn(await self.ask(question, MetadataResponse))
+        self.learn(await self._ask_once(question, MetadataResponse))
 
     def learn(self, answer: MetadataResponse) -> None:
         self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}
@@ -226,6 +252,10 @@ class Cluster:
             else:
                 self.faults.pop(topic.name, None)
                 self.topics[topic.name] = _newer(self.topics.get(topic.name), topic.name, topic)
+
+
+def _name(message: Message) -> str:
+    return type(message).__name__.removesuffix("Request")
 
 
 def _heed(task: "asyncio.Task[Peer] | asyncio.Task[None]") -> None:

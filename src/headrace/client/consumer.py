@@ -3,12 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from itertools import chain
 from types import TracebackType
 from typing import Any, Literal
 
 from headrace.client.assigned import Assigned
 from headrace.client.beside import Beside
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import ASK_MS_MAX, Cluster
 from headrace.client.errors import NotReachable
 from headrace.client.fetched import ConsumerRecord
 from headrace.client.fetcher import READ_COMMITTED, Fetcher, FetchLimits
@@ -26,7 +27,10 @@ Reset = Literal["earliest", "latest", "none"]
 
 
 class Consumer:
-    """An async context manager. Fetches ahead while it is used, at most `max_bytes` and one answer per broker."""
+    """An async context manager. Fetches ahead while it is used, at most `max_bytes` and one answer per broker.
+
+    What no broker answers is asked again for `timeout_ms`; a fetch is, for as long as the consumer is used.
+    """
 
     def __init__(
         self,
@@ -38,6 +42,7 @@ class Consumer:
         min_bytes: int = 1,
         max_bytes: int = 16 << 20,
         max_partition_bytes: int = 1 << 20,
+        timeout_ms: int = ASK_MS_MAX,
         client_id: str = "headrace",
         outside: Outside | None = None,
     ) -> None:
@@ -47,6 +52,7 @@ class Consumer:
             raise ValueError(f"auto_offset_reset is earliest, latest or none, not {auto_offset_reset!r}")
         self._isolation = READ_COMMITTED if isolation == "read_committed" else 0
         self._limits = FetchLimits(self._isolation, max_wait_ms, min_bytes, max_bytes, max_partition_bytes)
+        self._timeout_ms = timeout_ms
         self._reset_to = RESET_TO[auto_offset_reset]
         self._clock = (outside or Outside()).clock
         self._cluster = Cluster(bootstrap, client_id, outside or Outside(), creates_topics=False)
@@ -115,7 +121,7 @@ class Consumer:
         """Of the next record that `poll` hands out."""
         assigned = self._find(partition)
         if assigned.position is None and assigned.reset_to is not None:
-            offsets = await list_offsets(self._cluster, {assigned.partition: assigned.reset_to}, self._isolation)
+            offsets = await self._list_offsets({assigned.partition: assigned.reset_to})
             if assigned.position is None:
                 assigned.move_to(offsets[assigned.partition].offset)
         if assigned.position is None:
@@ -152,6 +158,21 @@ class Consumer:
             except TimeoutError:
                 pass
 
+    async def reach(self, timeout_ms: int) -> None:
+        """Until a broker answers. NotReachable when none does in that time."""
+        await self._cluster.reach(timeout_ms)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way of fetching, or of a call, that is being tried again."""
+        troubles = chain(
+            [self._cluster.trouble],
+            (fetcher.trouble for fetcher in self._fetchers.values()),
+            (assigned.trouble for assigned in self._assigned.values()),
+            [self._beside.trouble if self._unsettled else None],
+        )
+        return next(filter(None, troubles), None)
+
     # Offsets of any partitions, assigned or not.
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -165,19 +186,22 @@ class Consumer:
         self, times_ms: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time; None where there is none."""
-        found = await list_offsets(self._cluster, times_ms, self._isolation)
+        found = await self._list_offsets(times_ms)
         return {partition: None if found[partition].offset < 0 else found[partition] for partition in times_ms}
 
     async def partitions_of(self, topic: str) -> list[TopicPartition]:
-        await self._cluster.know([topic])
+        await self._cluster.know([topic], self._timeout_ms)
         return [TopicPartition(topic, index) for index in sorted(self._cluster.topics[topic].leaders)]
 
     async def _ends(self, partitions: Iterable[TopicPartition], which: int) -> dict[TopicPartition, int]:
         wanted = {TopicPartition(*partition): which for partition in partitions}
-        found = await list_offsets(self._cluster, wanted, self._isolation)
+        found = await self._list_offsets(wanted)
         return {partition: found[partition].offset for partition in wanted}
 
     # How it works.
+
+    async def _list_offsets(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
+        return await list_offsets(self._cluster, wanted, self._isolation, self._timeout_ms)
 
     def _find(self, partition: TopicPartition) -> Assigned:
         assigned = self._assigned.get(TopicPartition(*partition))
@@ -255,6 +279,7 @@ class Consumer:
             assigned.reset_to = self._reset_to
         elif assigned.error.retriable and code != ErrorCode.CORRUPT_MESSAGE:
             assigned.failures += 1
+            assigned.trouble = str(assigned.error)
             assigned.retry_at_ms = now_ms + self._cluster.outside.backoff_ms(assigned.failures)
             if code != ErrorCode.OFFSET_NOT_AVAILABLE:
                 self._start("metadata", self._learn)
@@ -305,7 +330,7 @@ class Consumer:
         """Metadata anew; then every partition is fetched from the leader that it has now."""
         try:
             known = set(self._cluster.topics)
-            await self._cluster.know({assigned.partition.topic for assigned in self._assigned.values()})
+            await self._cluster.know({one.partition.topic for one in self._assigned.values()}, self._timeout_ms)
             if known == set(self._cluster.topics):
                 await self._cluster.refresh()
         except NotReachable as error:
@@ -327,7 +352,7 @@ class Consumer:
     async def _reset(self, resets: list[Assigned]) -> None:
         wanted = {assigned.partition: assigned.reset_to for assigned in resets if assigned.reset_to is not None}
         try:
-            offsets = await list_offsets(self._cluster, wanted, self._isolation)
+            offsets = await self._list_offsets(wanted)
         except KafkaError as error:
             self._failure = error
             raise

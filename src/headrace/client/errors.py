@@ -22,3 +22,12 @@ class BufferFull(KafkaError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, message)
+
+
+def topic_error(code: int, topic: str, otherwise: str) -> KafkaError:
+    """What a person has to know of a topic that a broker refuses; `otherwise` where the code says nothing plain."""
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return KafkaError(code, f"topic {topic!r} does not exist")
+    if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
+        return KafkaError(code, f"{topic!r} cannot be the name of a topic")
+    return KafkaError(code, otherwise)

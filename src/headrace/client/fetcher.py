@@ -56,6 +56,7 @@ class Fetcher:
         self._held_bytes = 0  # fetched and not handed out
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self.trouble: str | None = None  # why the last fetch was not answered
 
     def want(self, assigned: Assigned) -> None:
         """From its `fetch_offset` on."""
@@ -118,7 +119,9 @@ class Fetcher:
                 await self._wake.wait()
             try:
                 verdict = await self._fetch()
-            except (PeerLost, TimeoutError, ProtocolError):
+                self.trouble = None
+            except (PeerLost, TimeoutError, ProtocolError) as error:
+                self.trouble = str(error) or f"broker {self._node_id} does not answer a fetch"
                 self._session.lost()
                 self._on_news(None, self._node_id)
                 verdict = Verdict.BACK_OFF
@@ -154,6 +157,10 @@ class Fetcher:
         if verdict is Verdict.USE:
             for key, part in parts:
                 self._apply(key, part)
+            for key, _ in ask.listed:
+                assigned = self._members.get(key)
+                if assigned is not None:
+                    assigned.trouble = None
         elif verdict is Verdict.FAILED:
             error = KafkaError(answer.error_code, f"broker {self._node_id} refused to fetch")
             for assigned in list(self._members.values()):

@@ -8,7 +8,7 @@ from headrace.client.cluster import Cluster
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.net.peer import Peer, PeerLost
-from headrace.wire.errors import ProtocolError
+from headrace.wire.errors import ProtocolError, Unencodable
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -24,30 +24,28 @@ async def ask_leaders(
     (OFFSET_NOT_AVAILABLE): then it is the leader.
     """
     results: dict[TopicPartition, R] = {}
-    deadline_ms = cluster.outside.clock.monotonic_ms() + timeout_ms
     await cluster.know({topic for topic, _ in wanted}, timeout_ms)
-    failures = 0
-    while len(results) < len(wanted):
-        rounds = [
-            _ask_one(cluster, node_id, {partition: wanted[partition] for partition in partitions}, ask)
-            for node_id, partitions in _by_leader(cluster, wanted.keys() - results.keys()).items()
-        ]
-        refused: dict[TopicPartition, KafkaError] = {}
-        for answers in await asyncio.gather(*rounds):
-            for partition, answer in answers.items():
-                if isinstance(answer, KafkaError):
-                    refused[partition] = answer
-                elif partition in wanted:
-                    results[partition] = answer
-        for error in refused.values():
-            if not error.retriable:
-                raise error
-        if len(results) < len(wanted):
-            failures += 1
-            reason = next(iter(refused.values()), "an answer left partitions out")
-            await cluster.back_off(failures, deadline_ms, f"{what}: {reason}")
-            if any(error.code != ErrorCode.OFFSET_NOT_AVAILABLE for error in refused.values()) or not refused:
-                await cluster.refresh_patiently(deadline_ms)
+    with cluster.tries(timeout_ms) as tries:
+        while len(results) < len(wanted):
+            rounds = [
+                _ask_one(cluster, node_id, {partition: wanted[partition] for partition in partitions}, ask)
+                for node_id, partitions in _by_leader(cluster, wanted.keys() - results.keys()).items()
+            ]
+            refused: dict[TopicPartition, KafkaError] = {}
+            for answers in await asyncio.gather(*rounds):
+                for partition, answer in answers.items():
+                    if isinstance(answer, KafkaError):
+                        refused[partition] = answer
+                    elif partition in wanted:
+                        results[partition] = answer
+            for error in refused.values():
+                if not error.retriable:
+                    raise error
+            if len(results) < len(wanted):
+                reason = next(iter(refused.values()), "an answer left partitions out")
+                await tries.again(f"{what}: {reason}")
+                if any(error.code != ErrorCode.OFFSET_NOT_AVAILABLE for error in refused.values()) or not refused:
+                    await cluster.refresh_patiently(tries.left_ms)
     return results
 
 
@@ -77,5 +75,7 @@ async def _ask_one(
         return await ask(await cluster.peer(node_id), wanted)
     except (PeerLost, TimeoutError) as error:
         return {p: KafkaError(ErrorCode.NETWORK_EXCEPTION, f"{p}: broker {node_id}: {error}") for p in wanted}
+    except Unencodable as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
     except ProtocolError as error:
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"{cluster.bootstrap}: {error}") from error

@@ -125,8 +125,17 @@ class Producer:
             await asyncio.wait(list(self._placing.values()))
         await sender.flush()
 
+    async def reach(self, timeout_ms: int) -> None:
+        """Until a broker answers. NotReachable when none does in that time."""
+        await self._cluster.reach(timeout_ms)
+
+    @property
+    def trouble(self) -> str | None:
+        """What is in the way of records that are being sent again, or cannot be sent yet."""
+        return self._cluster.trouble or (None if self._sender is None else self._sender.trouble)
+
     async def partitions_of(self, topic: str) -> list[int]:
-        await self._cluster.know([topic])
+        await self._cluster.know([topic], self._delivery.delivery_ms_max)
         return sorted(self._cluster.topics[topic].leaders)
 
     def _running(self) -> Sender:

@@ -117,6 +117,15 @@ class Sender:
             self._scheduled = True
             self._loop.call_soon(self._pump)
 
+    @property
+    def trouble(self) -> str | None:
+        """Why a batch is sent again, or not sent at all."""
+        for queue in self._queues.values():
+            for batch in queue.batches():
+                if batch.attempts:
+                    return batch.failure
+        return self._beside.trouble if self._busy else None
+
     async def flush(self) -> None:
         """Until all batches that are there now are settled, whatever became of them."""
         present = [batch for queue in self._queues.values() for batch in queue.batches()]
@@ -239,6 +248,7 @@ class Sender:
 
     def _tell(self, peer: Peer, request: ProduceRequest, version: int, batches: Batches) -> None:
         peer.tell(request, version)
+        self._beside.forget_trouble()
         for queue, batch in batches.values():
             queue.in_flight.remove(batch)
             self._succeed(queue, batch, -1, -1)
@@ -261,6 +271,7 @@ class Sender:
             if not isinstance(error, PeerLost | ProtocolError):
                 raise error
         else:
+            self._beside.forget_trouble()
             for topic in future.result().responses:
                 for partition in topic.partition_responses:
                     key: str | bytes = topic.name or topic.topic_id

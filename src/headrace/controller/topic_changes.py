@@ -4,10 +4,14 @@ from collections.abc import Sequence
 
 from headrace.controller import writing
 from headrace.controller.ledger import Ledger
-from headrace.controller.topics import MorePartitions, NewTopic, Refusal, plan_creation, plan_growth
+from headrace.controller.pacing import Pace
+from headrace.controller.topics import MorePartitions, NewTopic, Planned, Refusal, plan_creation, plan_growth
 from headrace.controller.writing import TopicPlan
 from headrace.core.cluster import Topic
 from headrace.errors import ErrorCode
+
+PLANNING_US = 50
+"""Of a topic, beside one for each partition."""
 
 
 class CreateTopics:
@@ -26,6 +30,7 @@ class CreateTopics:
     async def attempt(self) -> bool:
         image = self._ledger.image
         plans: list[tuple[int, TopicPlan]] = []
+        planned, pace = Planned(), Pace()
         for n, (new, topic_id) in enumerate(zip(self._new, self._ids, strict=True)):
             if self.settled[n] is not None:
                 continue
@@ -33,11 +38,17 @@ class CreateTopics:
             if created is not None:  # an earlier attempt, whose outcome was not known, had succeeded
                 self.settled[n] = TopicPlan(created.name, created.id, created.partitions, overrides=created.overrides)
                 continue
-            plan = plan_creation(image, new, topic_id, self._start + n)
-            if self._validate_only or isinstance(plan, Refusal):
+            plan = plan_creation(image, new, topic_id, self._start + n, planned)
+            if isinstance(plan, Refusal):
+                self.settled[n] = plan
+                await pace.spend(PLANNING_US)
+                continue
+            planned.add(plan)
+            if self._validate_only:
                 self.settled[n] = plan
             else:
                 plans.append((n, plan))
+            await pace.spend(PLANNING_US + len(plan.partitions))
         await writing.in_waves(self._create(n, plan) for n, plan in plans)
         return None not in self.settled
 

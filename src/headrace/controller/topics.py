@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from headrace.config import TopicConfig
 from headrace.controller.writing import TopicPlan
-from headrace.core.cluster import ClusterImage, IsrMember, PartitionRecord, Topic
+from headrace.core.cluster import ClusterImage, IsrMember, PartitionRecord, Topic, unified
 from headrace.core.placement import place
 from headrace.errors import ErrorCode
 from headrace.settings import InvalidSetting
@@ -60,14 +60,37 @@ def name_refusal(name: str) -> Refusal | None:
     return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Invalid topic name: {reason}")
 
 
-def plan_creation(image: ClusterImage, new: NewTopic, topic_id: bytes, start: int) -> TopicPlan | Refusal:
+class Planned:
+    """What one request has planned so far, and the image does not know yet."""
+
+    def __init__(self) -> None:
+        self.partitions = 0
+        self._names: dict[str, str] = {}
+
+    def add(self, plan: TopicPlan) -> None:
+        self.partitions += len(plan.partitions)
+        self._names[unified(plan.name)] = plan.name
+
+    def colliding_with(self, name: str) -> str | None:
+        return self._names.get(unified(name))
+
+
+def plan_creation(
+    image: ClusterImage, new: NewTopic, topic_id: bytes, start: int, planned: Planned
+) -> TopicPlan | Refusal:
     """`start` is any number: where placement begins."""
     refusal = name_refusal(new.name)
     if refusal is not None:
         return refusal
     if new.name in image.topics:
         return Refusal(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {new.name!r} already exists")
-    replicas = _assigned(image, new) if new.assignments else _placed(image, new, start)
+    twin = image.colliding_with(new.name) or planned.colliding_with(new.name)
+    if twin is not None:
+        return Refusal(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic {new.name!r} collides with topic {twin!r}: names may not differ in '.' and '_' only",
+        )
+    replicas = _assigned(image, new, planned) if new.assignments else _placed(image, new, start, planned)
     if isinstance(replicas, Refusal):
         return replicas
     overrides = _checked_settings(image, new.settings)
@@ -101,12 +124,12 @@ def plan_growth(image: ClusterImage, topic: Topic, more: MorePartitions, start: 
     return TopicPlan(topic.name, topic.id, _partition_records(image, replicas), first, topic.mod_rev)
 
 
-def _placed(image: ClusterImage, new: NewTopic, start: int) -> list[tuple[int, ...]] | Refusal:
+def _placed(image: ClusterImage, new: NewTopic, start: int, planned: Planned) -> list[tuple[int, ...]] | Refusal:
     count = image.broker_config.num_partitions if new.partitions == -1 else new.partitions
     factor = new.replication_factor
     if factor == -1:
         factor = image.broker_config.default_replication_factor
-    refusal = _count_refusal(image, count, count)
+    refusal = _count_refusal(image, count, count + planned.partitions)
     if refusal is not None:
         return refusal
     if factor <= 0:
@@ -125,13 +148,13 @@ def _spread(image: ClusterImage, partitions: range, factor: int, start: int) -> 
     return place(partitions, factor, staying, start, {broker: image.brokers[broker].rack for broker in staying})
 
 
-def _assigned(image: ClusterImage, new: NewTopic) -> list[tuple[int, ...]] | Refusal:
+def _assigned(image: ClusterImage, new: NewTopic, planned: Planned) -> list[tuple[int, ...]] | Refusal:
     if new.partitions != -1 or new.replication_factor != -1:
         return Refusal(
             ErrorCode.INVALID_REQUEST,
             "With assigned replicas, the number of partitions and the replication factor must both be -1",
         )
-    refusal = _count_refusal(image, len(new.assignments), len(new.assignments))
+    refusal = _count_refusal(image, len(new.assignments), len(new.assignments) + planned.partitions)
     if refusal is not None:
         return refusal
     in_order = sorted(new.assignments)

@@ -13,6 +13,11 @@ from headrace.settings import InvalidSetting
 NO_LEADER = -1
 
 
+def unified(topic: str) -> str:
+    """What names of topics have in common that differ in '.' and '_' only."""
+    return topic.replace(".", "_")
+
+
 class IsrMember(NamedTuple):
     """A replica in sync, and the registration of its broker for which that was found."""
 
@@ -232,7 +237,9 @@ class ClusterImage:
         self.controller: Controller | None = None
         self.rev = 0
         """The last revision of the store that is in here."""
+        self.partitions_count = 0
         self._configs = TopicConfigs(self.broker_config)
+        self._alike: dict[str, list[str]] = {}
 
     def partition(self, name: str, index: int) -> PartitionRecord | None:
         topic = self.topics.get(name)
@@ -256,9 +263,9 @@ class ClusterImage:
             return False
         return broker_id not in self.offline or (topic_id, index) not in self.offline[broker_id]
 
-    @property
-    def partitions_count(self) -> int:
-        return sum(len(topic.partitions) for topic in self.topics.values())
+    def colliding_with(self, name: str) -> str | None:
+        """A topic of another name that metrics, where '.' becomes '_', could not tell from this one."""
+        return next((other for other in self._alike.get(unified(name), ()) if other != name), None)
 
     def led_by(self, broker_id: int) -> Iterator[tuple[Topic, int]]:
         for topic in self.topics.values():
@@ -322,6 +329,7 @@ class ClusterImage:
             known.partitions.extend(change.partitions)
             known.partition_revs.extend(change.partition_revs)
             known.mod_rev = change.rev
+            self.partitions_count += len(change.partitions)
             diff.partitions_created += [(known, index) for index in range(change.first_index, len(known.partitions))]
             return
         assert change.first_index == 0
@@ -338,12 +346,20 @@ class ClusterImage:
             config=self._configs.get(change.overrides),
         )
         self.topics[change.name] = self.topics_by_id[change.id] = created
+        self.partitions_count += len(created.partitions)
+        if "_" in unified(created.name):
+            self._alike.setdefault(unified(created.name), []).append(created.name)
         diff.topics_created.append(created)
 
     def _remove_topic(self, change: TopicGone, diff: Diff) -> None:
         known = self.topics_by_id.pop(change.id, None)
         if known is not None:
             del self.topics[known.name]
+            self.partitions_count -= len(known.partitions)
+            if "_" in unified(known.name):
+                self._alike[unified(known.name)].remove(known.name)
+                if not self._alike[unified(known.name)]:
+                    del self._alike[unified(known.name)]
             diff.topics_deleted.append(known)
 
     def _put_partition(self, change: PartitionPut, diff: Diff) -> None:

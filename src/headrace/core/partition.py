@@ -45,6 +45,9 @@ LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
+# Looking a name up in an enumeration costs more than the comparison.
+_NONE = ErrorCode.NONE
+
 
 class ReplicaLog(Protocol):
     """The part of a log that decisions need; storage.log has the real one."""
@@ -63,11 +66,8 @@ class ReplicaLog(Protocol):
 L = TypeVar("L", bound=ReplicaLog)
 
 
-class Accepted(NamedTuple):
-    """A batch with its place in the log; its bytes are not written yet."""
-
-    buffer: Buffer
-    header: BatchHeader
+Accepted = tuple[Buffer, BatchHeader]
+"""A batch with its place in the log; its bytes are not written yet."""
 
 
 class Appended(NamedTuple):
@@ -179,7 +179,8 @@ class Partition(Generic[L]):
             return verdict
         producers = self.log.producers  # Opens the log, which may correct what is assigned.
         base_offset = self.assigned_end_offset
-        header: BatchHeader = tuple.__new__(BatchHeader, (base_offset, fields[1], self.leader_epoch, *fields[3:]))
+        place(records, 0, base_offset, self.leader_epoch)
+        header = read_header(records)
         if header.producer_id >= 0:
             known = producers.check(header)
             if isinstance(known, Duplicate):
@@ -188,19 +189,18 @@ class Partition(Generic[L]):
             if known:
                 return known
         append_time_ms = -1
-        place(records, 0, base_offset, self.leader_epoch)
         if self.config.message_timestamp_type == APPEND_TIME:
             append_time_ms = now_ms
             stamp_append_time(records, 0, size, now_ms)
             header = read_header(records)
         if header.producer_id >= 0:
-            producers.record(header, base_offset, now_ms)
+            producers.record(header, base_offset, now_ms, self.log_end_offset)
         end_offset = self.assigned_end_offset = base_offset + header.record_count
         unwritten = self.unwritten
         if type(unwritten) is list:
-            unwritten.append(Accepted(records, header))
+            unwritten.append((records, header))
         else:
-            self.unwritten = [Accepted(records, header)]
+            self.unwritten = [(records, header)]
         return Appended(base_offset, end_offset, append_time_ms)
 
     def _judge(self, records: memoryview, size: int, fields: tuple[int, ...], now_ms: int) -> ErrorCode:
@@ -245,7 +245,7 @@ class Partition(Generic[L]):
             )
         ):
             return ErrorCode.INVALID_TIMESTAMP
-        return ErrorCode.NONE
+        return _NONE
 
     def written_up_to(self, offset: int, now_ms: int = 0) -> None:
         """The bytes below `offset` are where an acknowledgement wants them. A single replica commits by itself."""

@@ -13,6 +13,7 @@ from headrace.wire.batch import CONTROL, NO_SEQUENCE, SEQUENCE_MASK, TRANSACTION
 
 WINDOW_BATCHES = 5
 NO_TRANSACTION = -1
+ALL_WRITTEN = 2**63 - 1
 
 _FIELDS = 4
 _WINDOW_FIELDS = WINDOW_BATCHES * _FIELDS
@@ -40,7 +41,15 @@ class Appended(NamedTuple):
 class Producer:
     """One producer id in one partition."""
 
-    __slots__ = ("_window", "alive_ms", "coordinator_epoch", "epoch", "last_timestamp", "transaction_first_offset")
+    __slots__ = (
+        "_window",
+        "alive_ms",
+        "coordinator_epoch",
+        "epoch",
+        "former",
+        "last_timestamp",
+        "transaction_first_offset",
+    )
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -48,8 +57,10 @@ class Producer:
         self.transaction_first_offset = NO_TRANSACTION
         self.last_timestamp = -1
         self.alive_ms = -1
-        # Last sequence, last offset, offset delta and timestamp of up to five batches, oldest first. Flat, because
-        # there may be a million producers: 32 bytes a batch.
+        self.former: tuple[int, Appended] | None = None
+        """The epoch before, and its last batch that was in the log when this epoch began."""
+        # Last sequence, last offset, offset delta and timestamp of five batches, and of older ones as long as nothing
+        # newer is written; oldest first. Flat, because there may be a million producers: 32 bytes a batch.
         self._window = array("q")
 
     @property
@@ -64,26 +75,38 @@ class Producer:
     @property
     def batches(self) -> list[Appended]:
         """Oldest first."""
+        return self.held[-WINDOW_BATCHES:]
+
+    @property
+    def held(self) -> list[Appended]:
+        """The window, and the last batch that was written before it, if nothing in the window is. Oldest first."""
         return [Appended(*self._window[at : at + _FIELDS]) for at in range(0, len(self._window), _FIELDS)]
 
     def find(self, header: BatchHeader) -> Duplicate | None:
         """The batch of the window with the same sequences, if there is one."""
         window = self._window
         last_sequence = header.last_sequence
-        for at in range(len(window) - _FIELDS, -1, -_FIELDS):
+        for at in range(len(window) - _FIELDS, max(len(window) - _WINDOW_FIELDS, 0) - 1, -_FIELDS):
             # Sequences count records as offsets do, so equal ends and lengths are equal ranges.
             if window[at] == last_sequence and window[at + 2] == header.last_offset_delta:
                 last_offset = window[at + 1]
                 return Duplicate(last_offset - window[at + 2], last_offset, window[at + 3])
         return None
 
-    def enter_epoch(self, epoch: int) -> None:
+    def enter_epoch(self, epoch: int, written_end: int = ALL_WRITTEN) -> None:
+        for batch in reversed(self.held):
+            if batch.last_offset < written_end:
+                self.former = self.epoch, batch
+                break
         del self._window[:]
         self.epoch = epoch
 
-    def remember(self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int) -> None:
+    def remember(
+        self, last_sequence: int, last_offset: int, offset_delta: int, timestamp: int, written_end: int = ALL_WRITTEN
+    ) -> None:
         window = self._window
-        if len(window) == _WINDOW_FIELDS:
+        # The newest batch that is written stays: until the others are, it is what the log knows of the producer.
+        while len(window) >= _WINDOW_FIELDS and window[_FIELDS + 1] < written_end:
             del window[:_FIELDS]
         window.extend((last_sequence, last_offset, offset_delta, timestamp))
 
@@ -139,8 +162,10 @@ class ProducerTable:
             return ErrorCode.INVALID_TXN_STATE
         return _OK
 
-    def record(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
-        """The batch is in the log at `base_offset`. Nothing is checked: what the log holds is true.
+    def record(self, header: BatchHeader, base_offset: int, now_ms: int, written_end: int = ALL_WRITTEN) -> None:
+        """The batch is in the log at `base_offset`, or will be: up to `written_end` the log is written.
+
+        Nothing is checked: what the log holds is true.
 
         A control batch ends the transaction; if the coordinator's epoch is known, use `end_transaction`.
         """
@@ -152,9 +177,9 @@ class ProducerTable:
             if count:
                 self.end_transaction(producer_id, epoch, -1, timestamp, now_ms)
             return
-        producer = self._entered(producer_id, epoch, timestamp, now_ms)
+        producer = self._entered(producer_id, epoch, timestamp, now_ms, written_end)
         last_sequence = (sequence + delta) & SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
-        producer.remember(last_sequence, base_offset + delta, delta, timestamp)
+        producer.remember(last_sequence, base_offset + delta, delta, timestamp, written_end)
         if attributes & TRANSACTIONAL and producer.transaction_first_offset < 0:
             producer.transaction_first_offset = base_offset
             self._open[base_offset] = producer_id
@@ -196,12 +221,14 @@ class ProducerTable:
         if producer is not None:
             self._open.pop(producer.transaction_first_offset, None)
 
-    def _entered(self, producer_id: int, epoch: int, timestamp: int, now_ms: int) -> Producer:
+    def _entered(
+        self, producer_id: int, epoch: int, timestamp: int, now_ms: int, written_end: int = ALL_WRITTEN
+    ) -> Producer:
         producer = self._producers.get(producer_id)
         if producer is None:
             producer = self._producers[producer_id] = Producer(epoch)
         elif producer.epoch != epoch:
-            producer.enter_epoch(epoch)
+            producer.enter_epoch(epoch, written_end)
         producer.last_timestamp = timestamp
         # Clients may send old timestamps: a producer that writes now is alive now.
         producer.alive_ms = timestamp if timestamp > now_ms else now_ms

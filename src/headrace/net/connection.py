@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import cast
 
 from headrace.model import Buffer
-from headrace.net.framing import SCRATCH_BYTES, FrameReader
+from headrace.net.framing import GROWTH, GROWTH_SCARCE, SCRATCH_BYTES, FrameReader
 from headrace.net.hub import Hub
 from headrace.net.limits import SHORT_ANSWER_BYTES, Limits
 from headrace.net.output import Output
@@ -37,9 +37,10 @@ class Reply:
         """The whole answer with its length prefix. Nobody may change these buffers afterwards."""
         assert self.parts is None, "answered twice"
         self.parts = parts
-        if self._request_bytes:
-            self.forget_request()
-        self._connection.answered(self)
+        connection = self._connection
+        connection.give_back(self._request_bytes)
+        self._request_bytes = 0
+        connection.answered(self)
 
     def skip(self) -> None:
         """No answer is due (acks=0)."""
@@ -155,7 +156,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, parts: list[Buffer]) -> None:
         """Outside of the order of replies: for the side that asks."""
-        self._put(parts)
+        self._output.add(parts)
         self._write_later()
 
     def close(self, reason: str = "") -> None:
@@ -164,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if reason:
             self._hub.warn("closing", f"closing the connection of {self.peer}: {reason}")
-        if self._output and self._transport is not None:
+        if self._output.unsent_bytes and self._transport is not None:
             self._output.give_to(self._transport)
         self.closing = self._blocked = True
         if self._transport is not None:
@@ -207,7 +208,7 @@ class Connection(asyncio.BufferedProtocol):
         if reply is not self._first or self.closed:
             return
         while reply.parts is not None:
-            self._put(reply.parts)
+            self._output.add(reply.parts)
             self._in_flight -= 1
             if reply.next is None:
                 self._first = self._last = None
@@ -215,6 +216,8 @@ class Connection(asyncio.BufferedProtocol):
             self._first = reply = reply.next
         if not self._in_pump:
             self._write_later()
+        elif self._output.unsent_bytes >= self._limits.unsent_bytes_max:
+            self._blocked = True
         if self._blocked:
             self._unblock()
 
@@ -223,8 +226,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             return  # they went back when the connection was lost
         self._in_flight_bytes -= size
-        if not self._budget.unbounded:
-            self._budget.release(size)
+        self._budget.release(size)
         if self._blocked:
             self._unblock()
 
@@ -233,13 +235,13 @@ class Connection(asyncio.BufferedProtocol):
         if self.closed:
             self._budget.release(size)
             return
-        self._paid_bytes = size
+        self._paid_bytes += size
         self._unblock()
 
     def flush(self) -> None:
         """Gives what is queued to the transport, in one piece if it is small."""
         self._write_due = False
-        if self._output and not self.closing and self._transport is not None:
+        if self._output.unsent_bytes and not self.closing and self._transport is not None:
             self._output.give_to(self._transport)
             if self._writing_paused:
                 self._count_stuck(self._transport.get_write_buffer_size())
@@ -304,27 +306,19 @@ class Connection(asyncio.BufferedProtocol):
         """Hands over what is ready and allowed, and puts away the rest. True: there may be more for the next turn."""
         reader = self._reader
         room = FRAMES_PER_TURN_MAX
-        unbounded = self._budget.unbounded
         self._in_pump = True
         try:
-            while room and not self._blocked and (size := reader.size()) >= 0 and (unbounded or self._pay(size)):
+            while room and not self._blocked and (size := reader.size()) >= 0 and self._pay(size):
                 self._hand_over(reader.take(), size)
                 room -= 1
-            wanted = 0 if self._blocked else reader.big_wanted()
-            if wanted and (unbounded or self._pay(wanted)):
-                reader.begin_big()
-                self._paid_bytes = 0 if unbounded else wanted
-            reader.keep()
+            if reader.mid_frame or self._held_bytes:
+                self._put_away(reader)
         except ProtocolError as error:
             self.close(f"{error}")
         self._in_pump = False
-        kept = reader.kept_bytes
-        if kept != self._held_bytes:
-            self._budget.hold(kept - self._held_bytes)
-            self._held_bytes = kept
         if self._blocked and reader.mid_frame:
             self._pause()
-        if self._output and not self._write_due:
+        if self._output.unsent_bytes and not self._write_due:
             self.flush()
         return not room
 
@@ -345,9 +339,32 @@ class Connection(asyncio.BufferedProtocol):
             self.give_back(self._frame_bytes)
             self._frame_bytes = 0
 
+    def _put_away(self, reader: FrameReader) -> None:
+        """What cannot be handed over yet leaves the buffer that all connections share."""
+        if not self._blocked and reader.lacks_room():
+            self._make_room(reader)
+        reader.keep()
+        kept = reader.kept_bytes
+        if kept != self._held_bytes:
+            self._budget.hold(kept - self._held_bytes)
+            self._held_bytes = kept
+
+    def _make_room(self, reader: FrameReader) -> None:
+        """Memory for a large frame. It is paid for as it is needed, and not by the length that a client announces."""
+        budget, owned_bytes = self._budget, reader.room_bytes
+        if self._paid_bytes <= owned_bytes:
+            room_bytes = reader.next_room_bytes(GROWTH if budget.ample else GROWTH_SCARCE)
+            take = budget.take_more if owned_bytes else budget.take
+            if not take(room_bytes - owned_bytes, self):
+                self._asked_budget = self._blocked = True
+                return
+            self._paid_bytes = room_bytes
+        reader.make_room(self._paid_bytes)
+
     def _pay(self, size: int) -> bool:
         if self._paid_bytes:
             self._paid_bytes = 0
+            self._budget.is_whole(self)
             return True
         if self._budget.take(size, self):
             return True
@@ -394,12 +411,9 @@ class Connection(asyncio.BufferedProtocol):
             self._paused = True
             self._transport.pause_reading()
 
-    def _put(self, parts: list[Buffer]) -> None:
-        self._output.add(parts)
+    def _write_later(self) -> None:
         if self._output.unsent_bytes >= self._limits.unsent_bytes_max:
             self._blocked = True
-
-    def _write_later(self) -> None:
         if not self._write_due:
             self._write_due = True
             self._hub.turn.write(self)

@@ -12,6 +12,7 @@ BIG_BYTES = 64 << 10
 """A frame of which so much has come, and more is to come, gets memory of its own and is read straight into it."""
 
 GROWTH = 16
+GROWTH_SCARCE = 2
 """A client gets at most this many times the memory that it has filled: declaring a length reserves next to nothing."""
 
 READ_BYTES_MAX = 1 << 20
@@ -21,7 +22,7 @@ _length = Struct(">i").unpack_from
 
 
 class FrameReader:
-    """One per connection. Ask for `size()` and `take()` until nothing is ready, then for `big_wanted`, then `keep()`.
+    """One per connection. Ask for `size()` and `take()` until nothing is ready, then for `lacks_room`, then `keep()`.
 
     Bytes arrive in the shared scratch buffer, or in `_big` once a large frame has begun. Between reads nothing
     of this connection is in the scratch buffer: `keep` moves what is left into memory of its own.
@@ -78,8 +79,6 @@ class FrameReader:
             self._end += count
             return
         self._filled += count
-        if self._filled == len(self._big) < self._big_size:
-            self._grow(self._big)
 
     def size(self) -> int:
         """Of the next whole frame; -1 when there is none. ProtocolError when the stream makes no sense."""
@@ -102,10 +101,13 @@ class FrameReader:
             return frame
         start = self._pos + 4
         self._pos = stop = start + self._size
-        return bytearray(self._source[start:stop])
+        frame = bytearray(self._source[start:stop])
+        if stop == self._end:
+            self._pos = self._end = 0
+        return frame
 
     def keep(self) -> None:
-        """Empties the shared buffer: the next connection reads into it."""
+        """Empties the shared buffer of what is left: the next connection reads into it."""
         left = self._end - self._pos
         if left == 0:
             self._source = self._scratch
@@ -114,26 +116,40 @@ class FrameReader:
         self._pos = 0
         self._end = left
 
-    def big_wanted(self) -> int:
-        """Size of the unfinished large frame that needs memory of its own, or 0."""
+    def lacks_room(self) -> bool:
+        """An unfinished large frame needs memory of its own, or more of it: `make_room` before the next read."""
         left = self._end - self._pos
-        if self._big is not None or left < BIG_BYTES:
-            return 0
+        if self._big is not None:
+            return self._filled == len(self._big) < self._big_size
+        if left < BIG_BYTES:
+            return False
         size: int = _length(self._source, self._pos)[0]
         self._check(size)
-        return size if size + 4 > left else 0
+        return size + 4 > left
 
-    def begin_big(self) -> None:
-        """Moves the unfinished frame to memory of its own."""
-        self._big_size = _length(self._source, self._pos)[0]
-        self._filled = self._end - self._pos - 4
-        self._big = self._buffers.lend(min(self._big_size, GROWTH * self._filled))
-        self._big[: self._filled] = memoryview(self._source)[self._pos + 4 : self._end]
-        self._pos = self._end
+    @property
+    def room_bytes(self) -> int:
+        """That the large frame has so far."""
+        return 0 if self._big is None else len(self._big)
 
-    def _grow(self, full: bytearray) -> None:
-        self._big = self._buffers.lend(min(self._big_size, GROWTH * self._filled))
-        self._big[: self._filled] = full
+    def next_room_bytes(self, growth: int) -> int:
+        """That it should have next: so many times what is filled, and never more than the whole frame."""
+        if self._big is not None:
+            return min(self._big_size, growth * self._filled)
+        size: int = _length(self._source, self._pos)[0]
+        return min(size, growth * (self._end - self._pos - 4))
+
+    def make_room(self, size: int) -> None:
+        """Moves what is there of the unfinished frame to memory of that size."""
+        if self._big is None:
+            self._big_size = _length(self._source, self._pos)[0]
+            self._filled = self._end - self._pos - 4
+            there = memoryview(self._source)[self._pos + 4 : self._end]
+            self._pos = self._end
+        else:
+            there = memoryview(self._big)
+        self._big = self._buffers.lend(size)
+        self._big[: self._filled] = there
 
     def _check(self, size: int) -> None:
         if size < 0:

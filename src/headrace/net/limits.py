@@ -23,6 +23,8 @@ class Limits:
 SMALL_BYTES_MAX = 64 << 10
 """A frame that needs no memory of its own to be read: see framing.BIG_BYTES."""
 
+UNBOUNDED = 2**63 - 1
+
 RESERVE = 8
 """One part in so many of the memory for requests is for small frames."""
 
@@ -43,30 +45,46 @@ class RequestBudget:
     Frames take their size before they are copied or allocated and give it back when they are answered.
     Who does not get it waits, first come, first served. Bytes that were read but cannot be handed over
     yet are held: they count, but nobody is refused them, since they are in memory already.
+    Large frames take their memory as they fill it, so that announcing much and sending little holds little. Frames
+    that have begun come before others, and when there is no room for any of them, one may go beyond the bound: else
+    they could all wait for each other. What it takes there counts once it is whole.
     Small frames do not wait behind large ones, and a part of the memory is theirs: clients that announce
     large frames, and are slow to send them, must not keep everybody else from asking for metadata.
     """
 
     def __init__(self, bytes_max: int, call_soon: Callable[..., object]) -> None:
         """Zero or less means no bound, as in Kafka."""
-        self.unbounded = bytes_max <= 0  # then nothing is counted as taken
+        if bytes_max <= 0:
+            bytes_max = UNBOUNDED
         self._bytes_max = bytes_max
         self._large_bytes_max = bytes_max - bytes_max // RESERVE
         self._small_bytes = min(SMALL_BYTES_MAX, bytes_max // (8 * RESERVE))
         self._call_soon = call_soon
         # In order of arrival.
+        self._waiting_more: dict[Waiter, int] = {}
         self._waiting: dict[Waiter, int] = {}
         self._waiting_small: dict[Waiter, int] = {}
+        self._beyond: Waiter | None = None
+        self._beyond_bytes = 0
         self.taken = 0
         self.held = 0
 
     @property
     def scarce(self) -> bool:
         """Somebody waits: readers should take small sips, and half frames that stall have to go."""
-        return bool(self._waiting or self._waiting_small)
+        return bool(self._waiting or self._waiting_small or self._beyond)
+
+    @property
+    def ample(self) -> bool:
+        """More than half of the memory is free: frames may have more than they have filled."""
+        return (self.taken + self.held) * 2 < self._bytes_max
 
     def take(self, size: int, waiter: Waiter) -> bool:
         """False: the waiter is called when its turn comes, and owns the bytes then."""
+        nobody_waits = not (self._waiting or self._waiting_small or self._waiting_more)
+        if nobody_waits and self.taken + self.held + size <= self._large_bytes_max:
+            self.taken += size  # as nearly always
+            return True
         waiting = self._waiting_small if size <= self._small_bytes else self._waiting
         if not waiting and self._fits(size):
             self.taken += size
@@ -74,9 +92,25 @@ class RequestBudget:
         waiting[waiter] = size
         return False
 
+    def take_more(self, size: int, waiter: Waiter) -> bool:
+        """The same, for a frame that has begun and owns some memory already."""
+        # Who went beyond the bound waits behind nobody: the others wait for it.
+        if (self._beyond is waiter or not self._waiting_more) and self._give_more(size, waiter):
+            return True
+        self._waiting_more[waiter] = size
+        return False
+
+    def is_whole(self, waiter: Waiter) -> None:
+        """Its large frame has come."""
+        if self._beyond is waiter:
+            self._beyond = None
+            self.taken += self._beyond_bytes
+            self._beyond_bytes = 0
+            self._serve()
+
     def release(self, size: int) -> None:
-        if not self.unbounded:
-            self.taken -= size
+        self.taken -= size
+        if self._waiting or self._waiting_small or self._waiting_more:
             self._serve()
 
     def hold(self, size: int) -> None:
@@ -86,9 +120,10 @@ class RequestBudget:
             self._serve()
 
     def leave(self, waiter: Waiter) -> None:
-        """The waiter is gone."""
-        large, small = self._waiting.pop(waiter, None), self._waiting_small.pop(waiter, None)
-        if large is not None or small is not None:
+        """The waiter is gone; what it owns it has to give back still."""
+        self.is_whole(waiter)
+        waited = [line.pop(waiter, 0) for line in (self._waiting_more, self._waiting, self._waiting_small)]
+        if any(waited):
             self._serve()
 
     def _fits(self, size: int) -> bool:
@@ -97,14 +132,30 @@ class RequestBudget:
             return True
         used = self.taken + self.held + size
         if size > self._small_bytes:
-            return used <= self._large_bytes_max
+            return used <= self._large_bytes_max and not self._waiting_more
         return used <= self._bytes_max and not self._waits_for_all()
+
+    def _give_more(self, size: int, waiter: Waiter) -> bool:
+        if self._beyond is not waiter and self.taken + self.held + size <= self._large_bytes_max:
+            self.taken += size
+            return True
+        if self._beyond is None or self._beyond is waiter:
+            self._beyond = waiter
+            self._beyond_bytes += size
+            return True
+        return False
 
     def _waits_for_all(self) -> bool:
         """A frame so large that it has to be the only one: nothing may overtake it."""
         return any(size + self.held > self._large_bytes_max for size in islice(self._waiting.values(), 1))
 
     def _serve(self) -> None:
+        while self._waiting_more:
+            waiter, size = next(iter(self._waiting_more.items()))
+            if not self._give_more(size, waiter):
+                break
+            del self._waiting_more[waiter]
+            self._call_soon(waiter.granted, size)
         for waiting in (self._waiting, self._waiting_small):
             while waiting:
                 waiter, size = next(iter(waiting.items()))

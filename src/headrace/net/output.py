@@ -23,9 +23,6 @@ class Output:
         self.unsent_bytes = 0  # that the transport was not given yet
         self.socket_fd = -1
 
-    def __bool__(self) -> bool:
-        return bool(self._parts)
-
     def add(self, parts: list[Buffer]) -> None:
         self._parts += parts
         size = self.unsent_bytes

@@ -1,6 +1,7 @@
 """The asking side of a connection: requests go out one after another, answers come back in that order."""
 
 import asyncio
+import os
 from collections import deque
 from typing import NamedTuple, TypeVar, cast
 
@@ -72,7 +73,9 @@ class Peer:
         except PeerLost:
             raise
         except OSError as error:
-            raise PeerLost(f"cannot connect to {peer.address}: {error.strerror or error}") from error
+            # The loop's own text repeats the address; a negative number is one of name lookup, whose text is good.
+            reason = os.strerror(number) if (number := error.errno or 0) > 0 else error.strerror or error
+            raise PeerLost(f"cannot connect to {peer.address}: {reason}") from error
         except ProtocolError as error:
             peer.close("it speaks another protocol")
             raise PeerLost(f"{peer.address} does not speak Kafka's protocol: {error}") from error

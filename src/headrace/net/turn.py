@@ -27,7 +27,8 @@ class Turn:
     def write(self, writer: Writer) -> None:
         """That connection has something to send; a connection says so once until it is flushed."""
         self._writers.append(writer)
-        self.schedule()
+        if not self._scheduled:
+            self.schedule()
 
     def end(self) -> None:
         try:

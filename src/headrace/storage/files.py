@@ -5,7 +5,7 @@ done in any. Paths are absolute or relative as the caller likes, with `/` betwee
 """
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from headrace.model import Buffer
 
@@ -58,6 +58,13 @@ class Tree(Protocol):
         ...
 
     def close(self) -> None: ...
+
+
+class Space(NamedTuple):
+    """Of the disk below a directory: how large it is, and how much of it is free for us."""
+
+    total_bytes: int
+    usable_bytes: int
 
 
 class Files(Protocol):
@@ -114,6 +121,8 @@ class Files(Protocol):
     def reserve(self, path: str, size: int) -> None:
         """A file that holds this much space on the disk."""
         ...
+
+    def space(self, directory: str) -> Space: ...
 
     def lock(self, path: str) -> Lock:
         """Raises AlreadyLocked. The lock ends with the process at the latest."""

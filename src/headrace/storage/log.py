@@ -48,7 +48,6 @@ class Log:
     """Made by `opening.open_log`. Without a directory until the first append."""
 
     __slots__ = (
-        "_config",
         "_cuts",
         "_epoch_file",
         "_exists",
@@ -75,10 +74,11 @@ class Log:
         self._shared = shared
         self.directory = directory
         self.topic_id = topic_id
-        self._config = config
         self._exists = contents is not None
         if contents is None:
-            contents = Contents(Segments(shared, directory), EpochList(), -1, ProducerTable(), 0, 0, 0, None, [])
+            contents = Contents(
+                Segments(shared, directory, config), EpochList(), -1, ProducerTable(), 0, 0, 0, None, []
+            )
         self.segments = contents.segments
         self.epochs = contents.epochs
         self.producers = contents.producers
@@ -103,11 +103,11 @@ class Log:
 
     @property
     def config(self) -> LogConfig:
-        return self._config
+        return self.segments.config
 
     @config.setter
     def config(self, config: LogConfig) -> None:
-        self._config = config
+        self.segments.config = config
         self._limits.forget()
 
     @property
@@ -153,7 +153,7 @@ class Log:
                 end > limits.bytes_max
                 or header.max_timestamp > limits.timestamp_max
                 or header.base_offset + header.last_offset_delta > limits.offset_max
-            ) and limits.are_exceeded(self._config, segment, header, end):
+            ) and limits.are_exceeded(self.segments.config, segment, header, end):
                 self._write(segment, batches[taken:at])
                 taken = at
                 segment = self._roll(header.base_offset, now_ms)
@@ -190,7 +190,7 @@ class Log:
     def _new_segment(self, base_offset: int, now_ms: int | None) -> Segment:
         self._unsynced.directories.add(self.directory)
         self._limits.forget()
-        return self.segments.add(base_offset, self._config, size=None, end_offset=base_offset, created_ms=now_ms)
+        return self.segments.add(base_offset, size=None, end_offset=base_offset, created_ms=now_ms)
 
     def _begin_epoch(self, first: BatchHeader) -> None:
         """Recovery finds epochs above the recovery point in the batches, so the list may follow with the next flush.
@@ -223,7 +223,11 @@ class Log:
     def roll_if_old(self, now_ms: int) -> bool:
         """Also a partition that nobody writes to any more completes its segment, by the wall clock."""
         segment = self.segments.active
-        if segment is None or not segment.size or now_ms - segment.began_ms() <= age_ms_max(self._config, segment):
+        if (
+            segment is None
+            or not segment.size
+            or now_ms - segment.began_ms() <= age_ms_max(self.segments.config, segment)
+        ):
             return False
         self._shared.changing()
         self._roll(self.log_end_offset, now_ms)
@@ -267,9 +271,11 @@ class Log:
             return segment.read(offset, bytes_max, limit_offset, at_least_one)
         for at in range(self.segments.index_of(offset), len(self.segments)):
             segment = self.segments[at]
+            if segment.base_offset >= limit_offset:
+                break
             found = segment.read(offset, bytes_max, limit_offset, at_least_one)
-            # Offsets may be missing at the end of a segment; then the next one has what comes after.
-            if found or segment.end_offset > offset or not at_least_one:
+            # Compaction leaves offsets out at the end of a segment; then the next one has what comes after.
+            if found or not at_least_one:
                 return found
         return b""
 
@@ -318,7 +324,7 @@ class Log:
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Drops old segments by time and size, only of committed records. Returns how many."""
-        count = retention.expired(self.segments, self._config, now_ms, min(high_watermark, self.log_end_offset))
+        count = retention.expired(self.segments, self.segments.config, now_ms, min(high_watermark, self.log_end_offset))
         if not count:
             return 0
         self._shared.changing()
@@ -381,7 +387,7 @@ class Log:
 
     def needs_flush_before_ack(self) -> bool:
         """`flush.messages` is reached: what was appended is not to be answered before it is synced."""
-        return self.log_end_offset - self.recovery_point >= self._config.flush_messages
+        return self.log_end_offset - self.recovery_point >= self.segments.config.flush_messages
 
     def needs_flush(self, now_ms: int) -> bool:
         if self._unsynced.segments or self.needs_flush_before_ack():
@@ -389,7 +395,7 @@ class Log:
         if self.log_end_offset == self.recovery_point or self._flushed_ms is None:
             self._flushed_ms = now_ms
             return False
-        return now_ms - self._flushed_ms >= self._config.flush_ms
+        return now_ms - self._flushed_ms >= self.segments.config.flush_ms
 
     def flush_job(self) -> FlushJob:
         if self.failure is not None:

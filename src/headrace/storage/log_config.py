@@ -19,6 +19,7 @@ class LogConfig:
     retention_bytes: int = UNLIMITED
     flush_messages: int = NEVER
     flush_ms: int = NEVER
+    file_delete_delay_ms: int = 60_000
 
     def __post_init__(self) -> None:
         # Positions in an index are 31 bits.

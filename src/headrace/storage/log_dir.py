@@ -10,19 +10,20 @@ when it is opened, unless its files are exactly as an earlier clean stop left th
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 
 from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
 from headrace.storage.checkpoints import CorruptCheckpoint, parse_partition_metadata
 from headrace.storage.errors import InUse
-from headrace.storage.files import AlreadyLocked, Files, parent_of
+from headrace.storage.files import AlreadyLocked, Files, Space, parent_of
 from headrace.storage.log import METADATA_NAME, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.offset_files import OffsetFiles
 from headrace.storage.opening import open_log
 from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
-from headrace.storage.segment import LOG_SUFFIX, file_name
+from headrace.storage.segment import LOG_SUFFIX, file_name, offsets_of
 from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, Shared
 from headrace.storage.state_file import Remembered, decode_state, encode_state
 
@@ -33,6 +34,8 @@ STATE_NAME = ".headrace-state"
 PROBE_NAME = ".headrace-probe"
 RESERVE_NAME = ".headrace-reserve"
 STRAY_SUFFIX = "-stray"
+PARTITION_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}-(0|[1-9][0-9]{0,9})")
+"""Anything else, say lost+found, is not ours."""
 CLOSED_ONE_BY_ONE_MAX = 16
 """Logs that a clean stop syncs each for itself; with more of them, the file system syncs them all."""
 
@@ -65,10 +68,10 @@ class LogDir:
 
     def _look_around(self) -> Iterator[TopicPartition]:
         for name in self._files.names(self._logs_path):
-            topic, dash, partition = name.rpartition("-")
             if name.endswith(DELETE_SUFFIX):
-                self.shared.trash.append(f"{self._logs_path}/{name}")
-            elif dash and topic and partition.isascii() and partition.isdigit():
+                self.shared.trash.put(f"{self._logs_path}/{name}", 0)
+            elif PARTITION_NAME.fullmatch(name) and self._files.is_directory(f"{self._logs_path}/{name}"):
+                topic, _, partition = name.rpartition("-")
                 yield TopicPartition(topic, int(partition))
 
     def _read_state(self) -> dict[TopicPartition, Remembered]:
@@ -145,15 +148,18 @@ class LogDir:
         if not self.was_clean and self._offsets.recovery_points.get(name) != remembered.log_end_offset:
             return False
         directory = f"{self._logs_path}/{name}"
-        active = file_name(remembered.active_base_offset, LOG_SUFFIX)
+        active = remembered.active_base_offset
         try:
-            last = max((name for name in self._files.names(directory) if name.endswith(LOG_SUFFIX)), default=None)
-            return last == active and self._files.size(f"{directory}/{active}") == remembered.active_bytes
+            last = max(offsets_of(self._files.names(directory), LOG_SUFFIX), default=None)
+            return (
+                last == active
+                and self._files.size(f"{directory}/{file_name(active, LOG_SUFFIX)}") == remembered.active_bytes
+            )
         except FileNotFoundError:
             return False
 
-    def delete_log(self, topic: str, partition: int, unique: str) -> None:
-        """The directory gets another name now, and goes when the trash is emptied. `unique` tells such names apart."""
+    def delete_log(self, topic: str, partition: int, unique: str, delay_ms: int) -> None:
+        """The directory gets another name now, and goes after the delay. `unique` tells such names apart."""
         name = TopicPartition(topic, partition)
         log = self._logs.pop(name, None)
         if log is not None:
@@ -163,7 +169,7 @@ class LogDir:
         if self._files.exists(directory):
             self._on_disk.add(name)  # until it has another name: a new topic of this name must not take it for its own
             self.shared.changing()
-            self.shared.discard_directory(directory, unique)
+            self.shared.discard_directory(directory, unique, delay_ms)
             self._on_disk.discard(name)
 
     def set_aside(self, topic: str, partition: int, unique: str) -> str:
@@ -193,8 +199,13 @@ class LogDir:
     def read_meta(self) -> MetaProperties | None:
         """None in a new directory."""
         path = f"{self.path}/{META_NAME}"
-        # Java reads and writes such files in Latin-1, which has a character for every byte.
-        return parse_meta_properties(self._files.read(path).decode("latin-1")) if self._files.exists(path) else None
+        if not self._files.exists(path):
+            return None
+        try:
+            # Java reads and writes such files in Latin-1, which has a character for every byte.
+            return parse_meta_properties(self._files.read(path).decode("latin-1"))
+        except CorruptCheckpoint as error:
+            raise CorruptCheckpoint(f"{path} is damaged: {error}") from None
 
     def write_meta(self, meta: MetaProperties) -> None:
         self._files.replace(f"{self.path}/{META_NAME}", format_meta_properties(meta).encode())
@@ -212,6 +223,10 @@ class LogDir:
             return False
         return True
 
+    def space(self) -> Space:
+        """May run in another thread. Raises OSError."""
+        return self._files.space(self._logs_path)
+
     def keep_reserve(self, size: int) -> None:
         """Space that is given back when the disk is full, so that checkpoints can still be written."""
         path = f"{self.path}/{RESERVE_NAME}"
@@ -225,9 +240,13 @@ class LogDir:
         if self._files.exists(path):
             self._files.remove(path)
 
-    def empty_trash(self) -> None:
-        """May run in another thread."""
-        self.shared.empty_trash()
+    @property
+    def has_trash(self) -> bool:
+        return len(self.shared.trash) > 0
+
+    def empty_trash(self, now_ms: int) -> bool:
+        """Removes some of what has been deleted for long enough; whether there is more. May run in another thread."""
+        return self.shared.trash.empty(now_ms)
 
     # The end
 
@@ -241,16 +260,15 @@ class LogDir:
     def close(
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1
     ) -> list[tuple[TopicPartition, OSError]]:
-        """A clean stop. Logs that could not be brought to the disk are returned; then the stop was not clean."""
+        """A clean stop. Logs that could not be brought to the disk are returned: they are checked at the next start."""
         failures: list[tuple[TopicPartition, OSError]] = []
         logs = sorted(self._logs.items())
         close = self._close_together if len(logs) > CLOSED_ONE_BY_ONE_MAX else _close_one_by_one
         failures += close(logs)
-        if not failures:
-            try:
-                self._write_clean_stop(high_watermarks, broker_epoch)
-            except OSError as error:
-                failures.append((TopicPartition("", -1), error))
+        try:
+            self._write_stop({name for name, _ in failures}, high_watermarks, broker_epoch)
+        except OSError as error:
+            failures.append((TopicPartition("", -1), error))
         self._tree.close()
         self._lock.release()
         return failures
@@ -275,13 +293,17 @@ class LogDir:
             if not log.is_complete:
                 yield name, log.failure or OSError("it was not closed")
 
-    def _write_clean_stop(self, high_watermarks: Mapping[TopicPartition, int] | None, broker_epoch: int) -> None:
+    def _write_stop(
+        self, failed: set[TopicPartition], high_watermarks: Mapping[TopicPartition, int] | None, broker_epoch: int
+    ) -> None:
         marker = f"{self._logs_path}/{MARKER_NAME}"
         if self._files.exists(marker):
             return  # nothing has changed since the last one
         self.checkpoint_job(high_watermarks)()
         for name, log in self._logs.items():
-            if log.exists and log.segments.active is not None:
+            if name in failed:
+                self._remembered.pop(name, None)
+            elif log.exists and log.segments.active is not None:
                 self._remembered[name] = Remembered(
                     log.topic_id,
                     log.log_start_offset,
@@ -292,6 +314,10 @@ class LogDir:
                     log.size_bytes,
                 )
         self._files.replace(f"{self._logs_path}/{STATE_NAME}", encode_state(self._remembered))
+        if failed or not (self.was_clean or self._on_disk <= self._logs.keys()):
+            # The marker would speak for all, also for those that failed, or could not be opened after a crash. Without
+            # it, the others are still known to be as they were left.
+            return
         content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
         self._files.replace(marker, content.encode())
 

@@ -11,13 +11,17 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from headrace.model import Buffer
-from headrace.storage.files import AlreadyLocked, parent_of
+from headrace.storage.files import AlreadyLocked, Space, parent_of
 from headrace.storage.memory_nodes import Directory, Inode, Node, Survives
 
 CHANGES = frozenset(
     {"create", "write", "truncate", "sync", "make_directory", "rename", "remove", "sync_directory", "sync_all"}
 )
 """Operations after which a dead process leaves something else behind than before."""
+
+
+DISK_BYTES = 1 << 40
+"""Of the disk that all files lie on."""
 
 
 class ProcessDied(BaseException):
@@ -281,6 +285,11 @@ class MemoryFiles:
 
     def reserve(self, path: str, size: int) -> None:
         self.create(path).truncate(size)
+
+    def space(self, directory: str) -> Space:
+        self.enter("space", directory)
+        self.directory(directory)
+        return Space(DISK_BYTES, DISK_BYTES - self._root.size_bytes)
 
     def lock(self, path: str) -> MemoryLock:
         if path in self._locked:

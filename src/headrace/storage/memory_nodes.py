@@ -80,6 +80,11 @@ class Directory:
         self.entries: dict[str, Node] = {}
         self._synced: dict[str, Node] = {}
 
+    @property
+    def size_bytes(self) -> int:
+        """Of all files below."""
+        return sum(len(node.data) if isinstance(node, Inode) else node.size_bytes for node in self.entries.values())
+
     def sync(self) -> None:
         self._synced = dict(self.entries)
 

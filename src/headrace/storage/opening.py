@@ -7,11 +7,18 @@ from headrace.storage.epoch_file import read_epochs
 from headrace.storage.log import Contents, Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
-from headrace.storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from headrace.storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+    offsets_of,
+)
 from headrace.storage.segments import Segments
 from headrace.storage.shared import DELETED_SUFFIX, Shared
 
-LEFTOVER_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+LEFTOVER_SUFFIXES = (".tmp", ".cleaned")
 SWAP_SUFFIX = ".swap"
 BESIDE_LOG_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
 
@@ -50,6 +57,7 @@ def open_log(
         scanned_from = segments.index_of(recovery_point)
         recovery = recover(segments, recovery_point, epochs)
         end_offset = recovery.end_offset
+    _require_no_hole(segments)
     first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
     epochs.truncate_from_end(end_offset)
     if len(segments):
@@ -83,7 +91,9 @@ def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
         if name.endswith(SWAP_SUFFIX):
             raise CorruptLog(f"{directory} was left in the middle of a compaction; let Apache Kafka finish it first.")
         stem, dot, suffix = name.rpartition(".")
-        if name.endswith(LEFTOVER_SUFFIXES) or (dot + suffix in BESIDE_LOG_SUFFIXES and stem not in logs):
+        if name.endswith(DELETED_SUFFIX):
+            shared.trash.put(f"{directory}/{name}", 0)
+        elif name.endswith(LEFTOVER_SUFFIXES) or (dot + suffix in BESIDE_LOG_SUFFIXES and stem not in logs):
             shared.files.remove(f"{directory}/{name}")
         else:
             kept.append(name)
@@ -101,14 +111,20 @@ def _drop_snapshots_above(shared: Shared, directory: str, offsets: list[int], en
 
 
 def _segments(shared: Shared, directory: str, names: list[str], config: LogConfig) -> Segments:
-    stems = [name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)]
-    bases = sorted(int(stem) for stem in stems if stem.isdigit())
-    segments = Segments(shared, directory)
+    bases = offsets_of(names, LOG_SUFFIX)
+    segments = Segments(shared, directory, config)
     for at, base_offset in enumerate(bases):
         size = shared.files.size(f"{directory}/{base_offset:020d}{LOG_SUFFIX}")
         end_offset = bases[at + 1] if at + 1 < len(bases) else base_offset
-        segments.add(base_offset, config, size=size, end_offset=end_offset, created_ms=None)
+        segments.add(base_offset, size=size, end_offset=end_offset, created_ms=None)
     return segments
+
+
+def _require_no_hole(segments: Segments) -> None:
+    """A segment that another one follows was once full."""
+    for segment in list(segments)[:-1]:
+        if not segment.size:
+            raise CorruptLog(f"{segment.log.path} is empty, although the log goes on behind it.")
 
 
 def _epochs_of(segments: Segments) -> EpochList:

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Callable, Sequence
 
 from headrace.model import Buffer
-from headrace.storage.files import AlreadyLocked, parent_of
+from headrace.storage.files import AlreadyLocked, Space, parent_of
 from headrace.storage.residency import Residency
 
 PARTS_MAX = 1024
@@ -199,6 +199,10 @@ class OsFiles:
                 os.posix_fallocate(descriptor, 0, size)
         finally:
             os.close(descriptor)
+
+    def space(self, directory: str) -> Space:
+        disk = os.statvfs(directory)
+        return Space(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
 
     def lock(self, path: str) -> OsLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headrace.core.producers import Producer, ProducerTable
 from headrace.storage.files import File, Files
-from headrace.storage.segment import file_name
+from headrace.storage.segment import file_name, offsets_of
 from headrace.storage.segments import Segments
 from headrace.storage.snapshots import CorruptSnapshot, decode_snapshot, encode_snapshot
 
@@ -14,8 +14,7 @@ SPARE_SNAPSHOTS = 2
 
 def snapshot_offsets(names: Iterable[str]) -> list[int]:
     """Ascending."""
-    stems = (name.removesuffix(SNAPSHOT_SUFFIX) for name in names if name.endswith(SNAPSHOT_SUFFIX))
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return offsets_of(names, SNAPSHOT_SUFFIX)
 
 
 def write_snapshot(files: Files, directory: str, offset: int, table: ProducerTable) -> File:
@@ -28,17 +27,19 @@ def write_snapshot(files: Files, directory: str, offset: int, table: ProducerTab
 def below(table: ProducerTable, offset: int) -> ProducerTable:
     """The table as it was when the log ended at `offset`, as far as the producers' windows reach back.
 
-    Producer state runs ahead of the log by what is accepted but not written. A producer whose whole window lies at or
-    after `offset` is left out; its batches below were all answered, since it cannot have more than a window in flight.
+    Producer state runs ahead of the log by what is accepted but not written. Of a producer whose whole window lies at
+    or after `offset` the one batch before stays: it was answered, since no more than a window is in flight.
     """
     if all(_last_offset(producer) < offset for _, producer in table.items()):
         return table
     producers: dict[int, Producer] = {}
     for producer_id, producer in table.items():
-        batches = [batch for batch in producer.batches if batch.last_offset < offset]
-        if not batches and producer.batches:
-            continue
-        kept = producers[producer_id] = Producer(producer.epoch)
+        epoch, batches = producer.epoch, [batch for batch in producer.held if batch.last_offset < offset]
+        if not batches and producer.held:
+            if producer.former is None or producer.former[1].last_offset >= offset:
+                continue  # it was not known then
+            epoch, batches = producer.former[0], [producer.former[1]]
+        kept = producers[producer_id] = Producer(epoch)
         kept.coordinator_epoch = producer.coordinator_epoch
         if producer.transaction_first_offset < offset:
             kept.transaction_first_offset = producer.transaction_first_offset

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.core.epochs import EpochList
 from headrace.errors import CorruptLog
 from headrace.storage.files import File
-from headrace.storage.segment import Segment
+from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment
 from headrace.storage.segments import Segments
 from headrace.wire.batch import (
     HEADER_BYTES,
@@ -52,7 +52,7 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
             result.reason = f"offsets {expected} to {segment.base_offset - 1} are missing"
             _drop_from(segments, at, result, recovery_point)
             return result
-        scan = _Scan(segment, max(expected, segment.base_offset), epochs)
+        scan = _Scan(segment, max(expected, segment.base_offset), _last_offset_max(segments, at), epochs)
         scan.run()
         result.bytes_scanned += scan.position
         result.end_offset = expected = scan.expected
@@ -69,6 +69,12 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
             segment.complete()
     _require_above(recovery_point, expected, f"{segments[-1].log.path} ends at offset {expected}")
     return result
+
+
+def _last_offset_max(segments: Segments, at: int) -> int:
+    """The highest offset that has a place in the segment."""
+    next_offset = segments[at + 1].base_offset if at + 1 < len(segments) else 2**63 - 1
+    return min(next_offset - 1, segments[at].base_offset + RELATIVE_OFFSET_MAX)
 
 
 def _require_above(recovery_point: int, offset: int, found: str) -> None:
@@ -91,9 +97,10 @@ def _drop_from(segments: Segments, at: int, result: Recovery, recovery_point: in
 class _Scan:
     """One segment, batch by batch, until its end or the first batch that is not valid."""
 
-    def __init__(self, segment: Segment, expected: int, epochs: EpochList) -> None:
+    def __init__(self, segment: Segment, expected: int, last_offset_max: int, epochs: EpochList) -> None:
         self.segment = segment
         self.expected = expected
+        self.last_offset_max = last_offset_max
         self.epochs = epochs
         self.position = 0
         self.reason: str | None = None
@@ -128,6 +135,9 @@ class _Scan:
             return "a batch fails its checksum"
         if header.base_offset < self.expected or header.last_offset_delta < 0:
             return f"a batch says offset {header.base_offset} where {self.expected} is due"
+        if header.last_offset > self.last_offset_max:
+            # Offsets may be missing, but the checksum does not cover them.
+            return f"a batch says offset {header.base_offset}, which its segment cannot hold"
         if header.leader_epoch < self.epochs.latest:
             return f"leader epoch {header.leader_epoch} follows {self.epochs.latest}"
         return None

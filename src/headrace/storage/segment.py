@@ -36,6 +36,12 @@ def file_name(offset: int, suffix: str) -> str:
     return f"{offset:020d}{suffix}"
 
 
+def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
+    """Of the files with that suffix that are named as `file_name` names them, ascending; others are nobody's."""
+    stems = (name.removesuffix(suffix) for name in names if name.endswith(suffix))
+    return sorted(int(stem) for stem in stems if len(stem) == 20 and stem.isascii() and stem.isdigit())
+
+
 class Segment:
     __slots__ = (
         "_appended_at",

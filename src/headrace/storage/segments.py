@@ -11,11 +11,12 @@ from headrace.wire.batch import BatchHeader
 
 
 class Segments:
-    __slots__ = ("_bases", "_directory", "_segments", "_shared", "active")
+    __slots__ = ("_bases", "_directory", "_segments", "_shared", "active", "config")
 
-    def __init__(self, shared: Shared, directory: str) -> None:
+    def __init__(self, shared: Shared, directory: str, config: LogConfig) -> None:
         self._shared = shared
         self._directory = directory
+        self.config = config
         self._segments: list[Segment] = []
         self._bases: list[int] = []
         self.active: Segment | None = None
@@ -33,15 +34,13 @@ class Segments:
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self._segments)
 
-    def add(
-        self, base_offset: int, config: LogConfig, *, size: int | None, end_offset: int, created_ms: int | None
-    ) -> Segment:
+    def add(self, base_offset: int, *, size: int | None, end_offset: int, created_ms: int | None) -> Segment:
         """`size` is None for a new segment."""
         segment = Segment(
             self._shared.files,
             self._directory,
             base_offset,
-            config,
+            self.config,
             self._shared.indexes_in_memory,
             size=size,
             end_offset=end_offset,
@@ -73,7 +72,7 @@ class Segments:
 
     def _drop(self, segment: Segment) -> None:
         segment.close()
-        self._shared.discard(segment.paths())
+        self._shared.discard(segment.paths(), self.config.file_delete_delay_ms)
 
     def sync_directory(self) -> None:
         self._shared.files.sync_directory(self._directory)

@@ -1,10 +1,10 @@
 """What the logs of one directory share."""
 
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from headrace.storage.files import Files
 from headrace.storage.residency import Residency
+from headrace.storage.trash import Trash
 
 DELETED_SUFFIX = ".deleted"
 DELETE_SUFFIX = "-delete"
@@ -37,8 +37,7 @@ class Shared:
         self._before_first_change = before_first_change
         self.on_lowered_recovery_point = on_lowered_recovery_point
         self.is_unchanged = before_first_change is not None
-        self.trash: list[str] = []
-        """Renamed files and directories that are waiting to be removed, off the loop: a gigabyte takes its time."""
+        self.trash = Trash(files)
 
     def changing(self) -> None:
         if self._before_first_change is not None:
@@ -46,12 +45,12 @@ class Shared:
             self._before_first_change = None
         self.is_unchanged = False
 
-    def discard(self, paths: Iterable[str]) -> None:
+    def discard(self, paths: Iterable[str], delay_ms: int) -> None:
         for path in paths:
             self.files.rename(path, path + DELETED_SUFFIX)
-            self.trash.append(path + DELETED_SUFFIX)
+            self.trash.put(path + DELETED_SUFFIX, delay_ms)
 
-    def discard_directory(self, directory: str, unique: str) -> None:
+    def discard_directory(self, directory: str, unique: str, delay_ms: int) -> None:
         """Under the name that Kafka gives to a partition directory on its way out.
 
         Not synced: a topic of ten thousand partitions would hold up everybody. If power is lost now, the old name is
@@ -62,19 +61,4 @@ class Shared:
         # A topic's name may be as long as a file's.
         gone = f"{parent}/{name[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         self.files.rename(directory, gone)
-        self.trash.append(gone)
-
-    def empty_trash(self) -> None:
-        """May run in another thread. What cannot be removed is tried again next time."""
-        left: list[str] = []
-        try:
-            while self.trash:
-                left.append(self.trash.pop())
-                with suppress(FileNotFoundError):
-                    if self.files.is_directory(left[-1]):
-                        self.files.remove_tree(left[-1])
-                    else:
-                        self.files.remove(left[-1])
-                left.pop()
-        finally:
-            self.trash += left
+        self.trash.put(gone, delay_ms)

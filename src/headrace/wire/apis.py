@@ -76,7 +76,6 @@ APIS: Final = MappingProxyType(
             _api(
                 log_dirs.DescribeLogDirsRequest,
                 log_dirs.DescribeLogDirsResponse,
-                "The size and the free space of the disk are told as unknown.",
                 "Version 5 (cordoned directories) is not spoken.",
             ),
             _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 from headrace.model import Buffer
 from headrace.wire.decode_writer import DecodeWriter
 from headrace.wire.encode_writer import EncodeWriter
-from headrace.wire.struct import Message, ProtocolError
+from headrace.wire.errors import Unencodable
+from headrace.wire.struct import Message, ProtocolError, Struct
+from headrace.wire.types import Array, Fixed
 
 M = TypeVar("M", bound=Message)
 
@@ -30,9 +32,10 @@ def encode_parts(msg: Message, version: int) -> list[Buffer]:
     itself, so whoever sends must be done before they change."""
     try:
         return (msg.encoders.get(version) or _encoder(type(msg), version))(msg)
-    except (struct.error, AttributeError, TypeError) as error:
+    except (struct.error, AttributeError, TypeError, UnicodeEncodeError) as error:
         # A number too wide, or None where this version has no null.
-        raise ProtocolError(f"{type(msg).__name__} v{version} cannot carry its values: {error}") from error
+        reason = _too_wide(msg) or str(error)
+        raise Unencodable(f"{type(msg).__name__} v{version} cannot carry its values: {reason}") from error
 
 
 def encode(msg: Message, version: int) -> bytes:
@@ -49,6 +52,24 @@ def precompile(*classes: type[Message], decoders: bool = True, encoders: bool = 
                 _decoder(cls, version, version)
             if encoders and version not in cls.encoders:
                 _encoder(cls, version)
+
+
+def _too_wide(msg: Struct) -> str:
+    """The first number that its field has no room for, as a sentence; empty when it is something else."""
+    for spec in msg.__fields__:
+        value = getattr(msg, spec.name)
+        wire_type = spec.type.item if isinstance(spec.type, Array) else spec.type
+        for one in value if isinstance(value, list) else [value]:
+            if isinstance(one, Struct):
+                found = _too_wide(one)
+                if found:
+                    return found
+            elif isinstance(wire_type, Fixed) and isinstance(one, int):
+                signed = wire_type.format.islower()
+                low, high = (-1 << wire_type.size * 8 - 1, 1 << wire_type.size * 8 - 1) if signed else (0, 1 << 16)
+                if not low <= one < high:
+                    return f"{spec.name} is {one}, and must be from {low} to {high - 1}"
+    return ""
 
 
 def _check_version(cls: type[Message], version: int) -> None:

@@ -44,9 +44,8 @@ def decode_request_header(frame: Buffer) -> RequestHeader:
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, 8)
         client_id, pos = None, 10
         if length >= 0:
-            name = frame[10 : 10 + length]
-            client_id = str(name, "utf-8") if isinstance(name, memoryview) else name.decode()
             pos += length
+            client_id = str(frame[10:pos], "utf-8")
         elif length != -1:
             raise ProtocolError("the client id has a negative length")
         if flexible:

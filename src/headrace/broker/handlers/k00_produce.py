@@ -1,7 +1,7 @@
 """Produce, versions 3-13: one batch per partition, judged by its header and its checksum, never decoded.
 
-9 flexible, 10 tells the current leader, 13 names topics by id. Versions 0-2 are advertised for old clients that look
-for them, and close the connection, as Kafka 4 does.
+8 says why in words, 9 flexible, 10 tells the current leader, 13 names topics by id. Versions 0-2 are advertised for old
+clients that look for them, and close the connection, as Kafka 4 does.
 """
 
 import asyncio
@@ -30,6 +30,27 @@ ZSTD_SINCE = 7
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
 
+MESSAGES = {
+    ErrorCode.CORRUPT_MESSAGE: "The checksum of the batch is wrong, or its format is unknown",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such topic, or it has no such partition",
+    ErrorCode.REQUEST_TIMED_OUT: "The records were not stored within the time of the request; they may be later",
+    ErrorCode.MESSAGE_TOO_LARGE: "The batch is larger than max.message.bytes of the topic",
+    ErrorCode.INVALID_REQUIRED_ACKS: "acks is 0, 1 or -1 (all)",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "This principal may not write to the topic",
+    ErrorCode.INVALID_TIMESTAMP: (
+        "The timestamps of the batch are further from now than message.timestamp.before.max.ms or "
+        "message.timestamp.after.max.ms of the topic allow, or they claim to be the broker's"
+    ),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "The sequence does not follow on the last batch of this producer",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "A producer with the same id and a newer epoch has written to the partition",
+    ErrorCode.INVALID_TXN_STATE: "There are no transactions here yet",
+    ErrorCode.KAFKA_STORAGE_ERROR: "The disk of this partition has failed; the log of the broker says how",
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The compression is unknown, or is zstd in a version before 7",
+    ErrorCode.INVALID_RECORD: "A partition takes exactly one whole batch of format 2 that is a client's, with records",
+    ErrorCode.UNKNOWN_TOPIC_ID: "There is no topic with this id",
+}
+"""One sentence for each refusal (8)."""
+
 # Looking a name up in an enumeration costs more than the comparison.
 _NONE = ErrorCode.NONE
 _WRITE = acl.Operation.WRITE
@@ -37,6 +58,7 @@ _WRITE = acl.Operation.WRITE
 Unsettled = tuple[Hosted, int, PartitionProduceResponse]
 
 # Made for every request.
+_response = maker(ProduceResponse)
 _answer = maker(PartitionProduceResponse)
 _topic_answer = maker(TopicProduceResponse)
 
@@ -47,8 +69,7 @@ def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
         request.reply(_refuse_all(request.body, ErrorCode.INVALID_REQUIRED_ACKS))
         return
     produce = _Produce(broker, request, acks)
-    produce.admit()
-    if produce.is_unsettled:
+    if produce.admit():
         broker.appends.after_turn(produce.settle)
     else:
         produce.finish()
@@ -62,12 +83,22 @@ def _is_zstd(records: Buffer) -> bool:
     )
 
 
+def _refused(index: int, error: ErrorCode, log_start_offset: int = -1) -> PartitionProduceResponse:
+    return _answer(
+        index=index,
+        error_code=error,
+        base_offset=-1,
+        log_start_offset=log_start_offset,
+        error_message=MESSAGES.get(error),
+    )
+
+
 def _refuse_all(body: ProduceRequest, error: ErrorCode) -> ProduceResponse:
     return ProduceResponse(responses=[_refuse(topic, error) for topic in body.topic_data])
 
 
 def _refuse(topic: TopicProduceData, error: ErrorCode) -> TopicProduceResponse:
-    answers = [_answer(index=data.index, error_code=error, base_offset=-1) for data in topic.partition_data]
+    answers = [_refused(data.index, error) for data in topic.partition_data]
     return _topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
 
 
@@ -83,55 +114,52 @@ class _Produce:
         self._acks = acks
         self._broker = broker
         self._request = request
-        self._response = ProduceResponse(responses=[])
+        self._response = _response(responses=[])
         self._unsettled: list[Unsettled] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: Hosted | None = None
 
-    @property
-    def is_unsettled(self) -> bool:
-        return bool(self._unsettled)
-
-    def admit(self) -> None:
-        partitions = self._broker.partitions
-        by_id = self._request.version >= TOPIC_IDS_SINCE
-        now_ms = self._broker.clock.wall_ms()
+    def admit(self) -> bool:
+        """Whether there is something to wait for."""
+        broker, request = self._broker, self._request
+        partitions, principal = broker.partitions, request.connection.principal
+        by_id = request.version >= TOPIC_IDS_SINCE
+        now_ms = broker.clock.wall_ms()
         answers = self._response.responses
-        for topic in self._request.body.topic_data:
+        for topic in request.body.topic_data:
             hosted = partitions.topic_by_id(topic.topic_id) if by_id else partitions.topic_by_name(topic.name)
-            refusal = self._refusal(topic, hosted, by_id)
-            if hosted is None or refusal:
-                answers.append(_refuse(topic, refusal))
+            if hosted is None or not broker.is_allowed(principal, _WRITE, hosted.resource):
+                answers.append(_refuse(topic, self._refusal(topic, hosted, by_id)))
                 continue
             admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
             answers.append(_topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=admitted))
+        return bool(self._unsettled)
 
     def _refusal(self, topic: TopicProduceData, hosted: HostedTopic | None, by_id: bool) -> ErrorCode:
-        if hosted is None and by_id:
+        if hosted is not None:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        if by_id:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        resource = acl.topic(topic.name) if hosted is None else hosted.resource
-        if not self._broker.is_allowed(self._request.principal, _WRITE, resource):
+        if not self._broker.is_allowed(self._request.principal, _WRITE, acl.topic(topic.name)):
             # Also for a topic that does not exist: that is for those to know who may use it.
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return _NONE if hosted is not None else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def _admit(self, hosted: HostedTopic, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
         broker, records = self._broker, data.records
         partition = hosted.partitions.get(data.index)
         if partition is None:
-            return _answer(index=data.index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, base_offset=-1)
+            return _refused(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if records is None:
             records = b""
         if self._request.version < ZSTD_SINCE and _is_zstd(records):
-            return _answer(index=data.index, error_code=ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, base_offset=-1)
+            return _refused(data.index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         # Records of a request are a writable view of its frame: offsets are put in where they lie.
         outcome = broker.admit(partition, memoryview(records), now_ms)
         metrics = broker.metrics
         if not isinstance(outcome, Appended):
             metrics.produce_failed(outcome)
-            return _answer(
-                index=data.index, error_code=outcome, base_offset=-1, log_start_offset=partition.log_start_offset
-            )
+            return _refused(data.index, outcome, partition.log_start_offset)
         base_offset, end_offset, append_time_ms = outcome
         metrics.bytes_in += len(records)
         metrics.batches_in += 1
@@ -183,6 +211,7 @@ class _Produce:
     def _not_stored(self, answer: PartitionProduceResponse, error: ErrorCode) -> None:
         self._broker.metrics.produce_failed(error)
         answer.error_code = error
+        answer.error_message = MESSAGES.get(error)
         answer.base_offset = -1
         answer.log_append_time_ms = -1
 

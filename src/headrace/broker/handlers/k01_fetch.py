@@ -6,6 +6,7 @@
 Not yet: followers (nobody is registered to be one), preferred read replicas, node endpoints of other leaders, quotas.
 """
 
+import contextlib
 import logging
 
 from headrace.broker.broker import Broker
@@ -19,7 +20,9 @@ from headrace.core.fetch_sessions import Refusal
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.net.connection import Connection
+from headrace.wire.batch import CODEC_BITS, headers
 from headrace.wire.compression import Codec
+from headrace.wire.errors import ProtocolError
 from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from headrace.wire.messages.produce import LeaderIdAndEpoch
 
@@ -28,8 +31,6 @@ log = logging.getLogger(__name__)
 REPLICA_STATE_SINCE = 15
 CURRENT_LEADER_SINCE = 12
 ZSTD_SINCE = 10
-ATTRIBUTES_LOW_BYTE_AT = 22
-CODEC_BITS = 7
 TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -148,13 +149,16 @@ class _Pending:
             # Told to the broker after the answer: what it does about it may touch the very session being read.
             self._failures.append((replica, failure))
             return ErrorCode.KAFKA_STORAGE_ERROR
-        if (
-            self._request.version < ZSTD_SINCE
-            and records
-            and records[ATTRIBUTES_LOW_BYTE_AT] & CODEC_BITS == Codec.ZSTD
-        ):
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        return records
+        return records if self._request.version >= ZSTD_SINCE else _ahead_of_zstd(records)
+
+
+def _ahead_of_zstd(records: Buffer) -> Buffer | ErrorCode:
+    """What a client from before zstd can read: it gets the error where the first batch is that it cannot."""
+    with contextlib.suppress(ProtocolError):  # what lies there is broken, which is for the client to see
+        for position, header in headers(records):
+            if header.attributes & CODEC_BITS == Codec.ZSTD:
+                return memoryview(records)[:position] if position else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    return records
 
 
 def _response(broker: Broker, version: int, answer: Answer) -> tuple[FetchResponse, int]:

@@ -80,14 +80,14 @@ class _Lookup:
         return answers
 
     def _partition(self, topic: str, asked: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if asked.timestamp < 0 and self._request.version < SENTINEL_SINCE.get(asked.timestamp, 1 << 15):
+            return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
         partition = self._broker.partitions.find_by_name(topic, asked.partition_index)
         if isinstance(partition, ErrorCode):
             return _refused(asked, partition)
         error = partition.gate(asked.current_leader_epoch)
         if error:
             return _refused(asked, error)
-        if asked.timestamp < 0 and self._request.version < SENTINEL_SINCE.get(asked.timestamp, 1 << 15):
-            return _refused(asked, ErrorCode.UNSUPPORTED_VERSION)
         try:
             timestamp, offset, leader_epoch = self._find(partition, asked.timestamp)
         except (OSError, CorruptLog) as failure:

@@ -1,10 +1,14 @@
 """Metadata, versions 0-13: who leads what, and how to reach them.
 
-4 lets the client forbid auto-creation, 8 tells authorised operations, 10 names topics by id as well.
+4 lets the client forbid auto-creation, 8 tells authorised operations, 10 tells ids of topics, 12 asks by them.
 """
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
+from headrace.controller.pacing import Pace
 from headrace.core.acl import CLUSTER, Operation, Resource, topic
 from headrace.core.cluster import NO_LEADER, Topic
 from headrace.errors import ErrorCode
@@ -18,8 +22,12 @@ from headrace.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 
+T = TypeVar("T")
+
 NOT_ASKED = -(2**31)
-NULL_NAMES_SINCE = 12
+IDS_SINCE = 12
+"""Versions 10 and 11 have the fields, but no client may use them so."""
+TOPIC_US, PARTITION_US = 20, 3
 TOPIC_OPERATIONS = (
     Operation.READ,
     Operation.WRITE,
@@ -46,12 +54,18 @@ async def handle(broker: Broker, request: Request[MetadataRequest]) -> MetadataR
     image = broker.image
     if body.topics is None or (request.version == 0 and not body.topics):
         visible = [t for t in image.topics.values() if broker.allowed(request.principal, Operation.DESCRIBE, t.name)]
-        topics = [_described(broker, request, found) for found in visible]
+        topics = await _each(visible, lambda found: _described(broker, request, found))
+    elif request.version < IDS_SINCE and any(
+        asked.name is None or asked.topic_id != ZERO_UUID for asked in body.topics
+    ):
+        topics = [_error(ErrorCode.INVALID_REQUEST, request, asked) for asked in body.topics]
     else:
-        denied: set[str] = set()
+        # Who names a topic many times gets it once: answers are much larger than requests.
+        distinct = list({(asked.name, asked.topic_id): asked for asked in body.topics}.values())
+        not_created: dict[str, ErrorCode] = {}
         if body.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
-            denied = await _create_missing(broker, request)
-        topics = [_answer(broker, request, asked, denied) for asked in body.topics]
+            not_created = await _create_missing(broker, request, distinct)
+        topics = await _each(distinct, lambda asked: _answer(broker, request, asked, not_created))
     cluster_operations = NOT_ASKED
     if body.include_cluster_authorized_operations:
         cluster_operations = authorized(broker, request.principal, CLUSTER, CLUSTER_OPERATIONS)
@@ -66,30 +80,43 @@ async def handle(broker: Broker, request: Request[MetadataRequest]) -> MetadataR
     )
 
 
+async def _each(items: Sequence[T], answer: Callable[[T], MetadataResponseTopic]) -> list[MetadataResponseTopic]:
+    answers, pace = [], Pace()
+    for item in items:
+        answered = answer(item)
+        answers.append(answered)
+        await pace.spend(TOPIC_US + PARTITION_US * len(answered.partitions))
+    return answers
+
+
 def authorized(broker: Broker, principal: str, resource: Resource, operations: tuple[Operation, ...]) -> int:
     """The operations as a set of bits."""
     return sum(1 << operation for operation in operations if broker.is_allowed(principal, operation, resource))
 
 
-async def _create_missing(broker: Broker, request: Request[MetadataRequest]) -> set[str]:
-    """Returns the topics that are missing, and that this caller may not create."""
+async def _create_missing(
+    broker: Broker, request: Request[MetadataRequest], topics: Sequence[MetadataRequestTopic]
+) -> dict[str, ErrorCode]:
+    """Returns why topics are still missing, of those that it will not help to ask for again."""
     principal = request.principal
-    denied = set()
-    for asked in request.body.topics or ():
+    not_created: dict[str, ErrorCode] = {}
+    for asked in topics:
         name = asked.name
         if name is None or name in broker.image.topics or not broker.allowed(principal, Operation.DESCRIBE, name):
             continue
         if broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
-            await broker.controller.auto_create(name)
+            error = await broker.controller.auto_create(name)
+            if error and error is not ErrorCode.REQUEST_TIMED_OUT:
+                not_created[name] = error
         else:
-            denied.add(name)
-    return denied
+            not_created[name] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return not_created
 
 
 def _answer(
-    broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic, denied: set[str]
+    broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic, not_created: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
-    by_id = asked.name is None or (request.version >= 10 and asked.topic_id != ZERO_UUID)
+    by_id = asked.name is None or asked.topic_id != ZERO_UUID
     image = broker.image
     found = image.topics_by_id.get(asked.topic_id) if by_id else image.topics.get(asked.name or "")
     name = found.name if found is not None else asked.name
@@ -97,8 +124,7 @@ def _answer(
         # Whoever asks by id must not learn the name.
         return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, request, asked)
     if found is None:
-        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in denied else _missing(broker, by_id, asked.name)
-        return _error(code, request, asked)
+        return _error(not_created.get(name or "") or _missing(broker, by_id, asked.name), request, asked)
     return _described(broker, request, found)
 
 
@@ -111,7 +137,7 @@ def _missing(broker: Broker, by_id: bool, name: str | None) -> ErrorCode:
 def _error(error: ErrorCode, request: Request[MetadataRequest], asked: MetadataRequestTopic) -> MetadataResponseTopic:
     return MetadataResponseTopic(
         error_code=error,
-        name="" if asked.name is None and request.version < NULL_NAMES_SINCE else asked.name,
+        name="" if asked.name is None and request.version < IDS_SINCE else asked.name,
         topic_id=asked.topic_id,
         is_internal=False,
         partitions=[],
@@ -135,7 +161,7 @@ def _described(broker: Broker, request: Request[MetadataRequest], found: Topic) 
 
 def _partition(broker: Broker, found: Topic, index: int) -> MetadataResponsePartition:
     record = found.partitions[index]
-    leader = broker.image.leader_of(record)
+    leader, offline_replicas = broker.leader_and_offline(found, index)
     return MetadataResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,
@@ -143,5 +169,5 @@ def _partition(broker: Broker, found: Topic, index: int) -> MetadataResponsePart
         leader_epoch=record.leader_epoch,
         replica_nodes=list(record.replicas),
         isr_nodes=record.isr_ids,
-        offline_replicas=broker.image.offline_replicas(record),
+        offline_replicas=offline_replicas,
     )

@@ -7,6 +7,7 @@ from collections import Counter
 
 from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
+from headrace.controller.pacing import Pace
 from headrace.controller.topics import NewTopic, Refusal
 from headrace.controller.writing import TopicPlan
 from headrace.core.acl import Operation
@@ -21,6 +22,7 @@ from headrace.wire.messages.topics import (
     CreateTopicsResponse,
 )
 
+RESULT_US = 200
 NOT_KNOWN = Refusal(ErrorCode.REQUEST_TIMED_OUT, "The metadata store did not say in time whether the topic was created")
 
 
@@ -32,10 +34,11 @@ async def handle(broker: Broker, request: Request[CreateTopicsRequest]) -> Creat
     new = [_new_topic(topic) for name, topic in asked.items() if name not in refused]
     outcomes = await broker.controller.create_topics(new, validate_only=body.validate_only, timeout_ms=body.timeout_ms)
     created = dict(zip((topic.name for topic in new), outcomes, strict=True))
-    results = []
+    results, pace = [], Pace()
     for name in asked:
         outcome = refused[name] if name in refused else created[name] or NOT_KNOWN
         results.append(_refused(name, outcome) if isinstance(outcome, Refusal) else _created(broker, request, outcome))
+        await pace.spend(RESULT_US)
     return CreateTopicsResponse(topics=results)
 
 

@@ -23,12 +23,13 @@ NOT_KNOWN = Refusal(ErrorCode.REQUEST_TIMED_OUT, "The metadata store did not say
 
 async def handle(broker: Broker, request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     body = request.body
-    asked = body.topics or [DeleteTopicState(name=name) for name in body.topic_names]
+    named = body.topics or [DeleteTopicState(name=name) for name in body.topic_names]
+    times = Counter((state.name, state.topic_id) for state in named)
+    asked = list({(state.name, state.topic_id): state for state in named}.values())
     if not broker.config.delete_topic_enable:
         error = ErrorCode.TOPIC_DELETION_DISABLED if request.version >= DISABLED_SINCE else ErrorCode.INVALID_REQUEST
         disabled = Refusal(error, "Topics cannot be deleted: delete.topic.enable is false")
         return DeleteTopicsResponse(responses=[_refused(state, disabled) for state in asked])
-    times = Counter((state.name, state.topic_id) for state in asked)
     judged = [_judge(broker, request, state, times[state.name, state.topic_id]) for state in asked]
     # A topic named twice, by name and by id, is deleted once.
     doomed = list(dict.fromkeys(topic.id for topic in judged if isinstance(topic, Topic)))

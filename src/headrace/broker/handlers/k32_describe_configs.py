@@ -6,6 +6,7 @@
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.resources import BROKER, TOPIC, refused_kind
 from headrace.broker.requests import Request
+from headrace.controller.pacing import Pace
 from headrace.controller.topics import Refusal, name_refusal
 from headrace.core.acl import Operation
 from headrace.core.config_entries import Entry, all_brokers_entries, broker_entries, topic_entries
@@ -19,9 +20,17 @@ from headrace.wire.messages.configs import (
     DescribeConfigsSynonym,
 )
 
+ENTRY_US = 8
+
 
 async def handle(broker: Broker, request: Request[DescribeConfigsRequest]) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(results=[_describe(broker, request, asked) for asked in request.body.resources])
+    results, pace = [], Pace()
+    # Who names a resource many times gets it once: answers are much larger than requests.
+    for asked in {(asked.resource_type, asked.resource_name): asked for asked in request.body.resources}.values():
+        result = _describe(broker, request, asked)
+        results.append(result)
+        await pace.spend(ENTRY_US * (1 + len(result.configs)))
+    return DescribeConfigsResponse(results=results)
 
 
 def _describe(

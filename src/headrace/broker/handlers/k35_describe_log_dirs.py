@@ -1,13 +1,18 @@
 """DescribeLogDirs, versions 1-4: what lies in each data directory of this node, and how large it is.
 
-3 has an error for the whole answer. Gap: the size and the free space of the disk (4) are told as unknown, -1.
+3 has an error for the whole answer, 4 tells the size and the free space of the disk.
 """
 
+import contextlib
+
 from headrace.broker.broker import Broker
+from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
+from headrace.controller.pacing import Pace
 from headrace.core.acl import Operation
 from headrace.errors import ErrorCode
+from headrace.storage.log_dir import LogDir
 from headrace.wire.messages.log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -15,6 +20,9 @@ from headrace.wire.messages.log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+
+SPACE_SINCE = 4
+PARTITION_US = 2
 
 
 async def handle(broker: Broker, request: Request[DescribeLogDirsRequest]) -> DescribeLogDirsResponse:
@@ -25,19 +33,31 @@ async def handle(broker: Broker, request: Request[DescribeLogDirsRequest]) -> De
     found: dict[str, dict[str, list[DescribeLogDirsPartition]]] = {
         directory.path: {} for directory in broker.partitions.directories
     }
-    for partition in broker.partitions:
+    pace = Pace()
+    for partition in list(broker.partitions):
         if wanted is None or (partition.topic, partition.index) in wanted:
             found[partition.directory.path].setdefault(partition.topic, []).append(_described(partition))
+        await pace.spend(PARTITION_US)
     return DescribeLogDirsResponse(
-        results=[_result(path, topics, path in broker.faults.offline_directories) for path, topics in found.items()]
+        results=[
+            await _result(broker, request.version, directory, found[directory.path])
+            for directory in broker.partitions.directories
+        ]
     )
 
 
-def _result(path: str, topics: dict[str, list[DescribeLogDirsPartition]], is_offline: bool) -> DescribeLogDirsResult:
-    if is_offline:
-        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
+async def _result(
+    broker: Broker, version: int, directory: LogDir, topics: dict[str, list[DescribeLogDirsPartition]]
+) -> DescribeLogDirsResult:
+    if directory.path in broker.faults.offline_directories:
+        return DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path, topics=[])
     described = [DescribeLogDirsTopic(name=name, partitions=partitions) for name, partitions in topics.items()]
-    return DescribeLogDirsResult(log_dir=path, topics=described)
+    result = DescribeLogDirsResult(log_dir=directory.path, topics=described)
+    if version >= SPACE_SINCE:
+        # Off the loop: a disk that hangs holds up who asks, and nobody else. One that cannot tell is unknown, -1.
+        with contextlib.suppress(OSError):
+            result.total_bytes, result.usable_bytes = await broker.offload.run(FILES_LANE, directory.space)
+    return result
 
 
 def _described(partition: Hosted) -> DescribeLogDirsPartition:

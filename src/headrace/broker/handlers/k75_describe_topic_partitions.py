@@ -88,7 +88,7 @@ def _described(
 
 def _partition(broker: Broker, found: Topic, index: int) -> DescribeTopicPartitionsResponsePartition:
     record = found.partitions[index]
-    leader = broker.image.leader_of(record)
+    leader, offline_replicas = broker.leader_and_offline(found, index)
     return DescribeTopicPartitionsResponsePartition(
         error_code=ErrorCode.LEADER_NOT_AVAILABLE if leader == NO_LEADER else ErrorCode.NONE,
         partition_index=index,
@@ -98,5 +98,5 @@ def _partition(broker: Broker, found: Topic, index: int) -> DescribeTopicPartiti
         isr_nodes=record.isr_ids,
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=broker.image.offline_replicas(record),
+        offline_replicas=offline_replicas,
     )

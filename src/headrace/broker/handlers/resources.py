@@ -13,6 +13,7 @@ from headrace.wire.messages.configs import AlterConfigsResourceResponse
 
 TOPIC = 2
 BROKER = 4
+DIGITS_MAX = 10
 
 NOT_KNOWN = Refusal(
     ErrorCode.REQUEST_TIMED_OUT, "The metadata store did not say in time whether the settings were changed"
@@ -65,7 +66,7 @@ async def _alter(broker: Broker, principal: str, alteration: Alteration, validat
         return refused_kind(kind)
     if not broker.allowed_on_cluster(principal, Operation.ALTER_CONFIGS):
         return Refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{principal} may not change the cluster's settings")
-    if name and not (name.isascii() and name.isdigit()):
+    if name and not (name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX):
         return Refusal(ErrorCode.INVALID_REQUEST, f"A broker is named by its number, or by nothing for all: {name!r}")
     broker_id = int(name) if name else None
     done = await broker.controller.alter_broker_settings(broker_id, edits_of, validate_only=validate_only)
