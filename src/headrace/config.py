@@ -241,7 +241,7 @@ class BrokerConfig:
         "Which lookups of offsets are refused while a new leader does not know how far the log is committed: all, "
         "or only those of the latest offset as in Kafka. A setting of Headrace.",
         choices=("all", "latest"),
-        unused=True,
+        dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = whole(
         _DAY_MS, "Default of the topic setting delete.retention.ms.", dynamic=True, unused=True
@@ -354,6 +354,9 @@ class BrokerConfig:
     )
     replica_high_watermark_checkpoint_interval_ms: int = whole(
         5_000, "How often high watermarks are written to disk; here with the recovery points.", low=1, unused=True
+    )
+    replica_lag_time_max_ms: int = whole(
+        30_000, "A follower that was not caught up for so long leaves the ISR.", low=1, high=INT_MAX
     )
     socket_receive_buffer_bytes: int = whole(
         102_400, "SO_RCVBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True

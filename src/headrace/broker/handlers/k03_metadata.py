@@ -1,8 +1,11 @@
 """Metadata, versions 0-13: who leads what, and how to reach them.
 
 4 lets the client forbid auto-creation, 8 tells authorised operations, 10 names topics by id as well.
+
+It is answered from the image, whose leader epochs never fall: so they do not on a connection either.
 """
 
+from headrace.broker import forwarding
 from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
 from headrace.core.acl import CLUSTER, Operation, Resource, topic
@@ -60,7 +63,7 @@ async def handle(broker: Broker, request: Request[MetadataRequest]) -> MetadataR
             MetadataResponseBroker(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in image.brokers.values()
         ],
         cluster_id=image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
@@ -80,7 +83,7 @@ async def _create_missing(broker: Broker, request: Request[MetadataRequest]) -> 
         if name is None or name in broker.image.topics or not broker.allowed(principal, Operation.DESCRIBE, name):
             continue
         if broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
-            await broker.controller.auto_create(name)
+            await forwarding.auto_create(broker, name)
         else:
             denied.add(name)
     return denied
@@ -133,6 +136,12 @@ def _described(broker: Broker, request: Request[MetadataRequest], found: Topic) 
     )
 
 
+def offline_replicas(broker: Broker, found: Topic, index: int) -> list[int]:
+    """Replicas whose nodes are not there, or have lost the disk that they were on."""
+    replicas = found.partitions[index].replicas
+    return [replica for replica in replicas if not broker.image.is_reachable(replica, found.id, index)]
+
+
 def _partition(broker: Broker, found: Topic, index: int) -> MetadataResponsePartition:
     record = found.partitions[index]
     leader = broker.image.leader_of(record)
@@ -143,5 +152,5 @@ def _partition(broker: Broker, found: Topic, index: int) -> MetadataResponsePart
         leader_epoch=record.leader_epoch,
         replica_nodes=list(record.replicas),
         isr_nodes=record.isr_ids,
-        offline_replicas=broker.image.offline_replicas(record),
+        offline_replicas=offline_replicas(broker, found, index),
     )

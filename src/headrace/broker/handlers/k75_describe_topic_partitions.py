@@ -6,7 +6,7 @@ Gaps: eligible leader replicas are not kept; their lists are empty.
 from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
-from headrace.broker.handlers.k03_metadata import TOPIC_OPERATIONS, authorized
+from headrace.broker.handlers.k03_metadata import TOPIC_OPERATIONS, authorized, offline_replicas
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation, topic
 from headrace.core.cluster import NO_LEADER, Topic
@@ -98,5 +98,5 @@ def _partition(broker: Broker, found: Topic, index: int) -> DescribeTopicPartiti
         isr_nodes=record.isr_ids,
         eligible_leader_replicas=[],
         last_known_elr=[],
-        offline_replicas=broker.image.offline_replicas(record),
+        offline_replicas=offline_replicas(broker, found, index),
     )
