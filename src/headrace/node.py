@@ -23,6 +23,7 @@ from headrace.broker.partitions import Partitions
 from headrace.broker.peers import Peers
 from headrace.broker.roles import NoReplicator, Roles
 from headrace.broker.stepping_down import asking
+from headrace.broker.store_health import StoreHealth
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
@@ -264,6 +265,9 @@ class Node:
             guards=guards,
             isr_updates=isr_updates,
             roles=roles,
+            store_health=StoreHealth(
+                controller.registration, ports.clock, image.broker_config.broker_heartbeat_interval_ms
+            ),
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )

@@ -81,6 +81,7 @@ class AdminBench:
             guards=guards,
             isr_updates=isr_updates,
             roles=roles,
+            store_health=cast(Any, None),
             metrics=cast(Any, None),
             is_allowed=self._is_allowed,
         )

@@ -14,6 +14,7 @@ from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted, Partitions
 from headrace.broker.peers import Peers
 from headrace.broker.roles import Roles
+from headrace.broker.store_health import StoreHealth
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.core.acl import CLUSTER, Allowed, Operation, topic
@@ -43,6 +44,7 @@ class Broker:
     guards: ListGuards
     isr_updates: IsrUpdates
     roles: Roles
+    store_health: StoreHealth
     metrics: Metrics
     is_allowed: Allowed
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
