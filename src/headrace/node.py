@@ -21,7 +21,8 @@ from headrace.broker.monitoring import Monitoring
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Partitions
 from headrace.broker.peers import Peers
-from headrace.broker.roles import NoReplicator, Roles
+from headrace.broker.replicator import Replicator
+from headrace.broker.roles import Roles
 from headrace.broker.stepping_down import asking
 from headrace.broker.store_health import StoreHealth
 from headrace.config import BrokerConfig
@@ -231,6 +232,15 @@ class Node:
         isr_updates = IsrUpdates(
             loop=loop, clock=ports.clock, image=image, controller=controller, peers=peers, commits=commits
         )
+        replicator = Replicator(
+            node_id=self.config.node_id,
+            broker_epoch=lambda: controller.registration.epoch,
+            clock=ports.clock,
+            offload=ports.offload,
+            leaders=peers,
+            faults=faults,
+            config=lambda: image.broker_config,
+        )
         roles = Roles(
             loop=loop,
             clock=ports.clock,
@@ -242,10 +252,10 @@ class Node:
             commits=commits,
             guards=guards,
             isr_updates=isr_updates,
-            replicator=NoReplicator(),
+            replicator=replicator,
         )
         self._parts.append(_Part(peers.close, peers.close))
-        self._parts.append(_Part(roles.replicator.close, roles.replicator.close))
+        self._parts.append(_Part(replicator.close, replicator.close))
         # At the end of a turn: what was produced is written, who waited for it is answered, then all answers leave.
         hub.turn.before_writes += [appends.end_turn, fetch_events.end_turn]
         broker = Broker(
@@ -354,6 +364,7 @@ class Node:
         broker.fetch_events.answer_all()
         await dispatcher.drain()
         await listener.drain(DRAIN_S_MAX)
+        await broker.roles.replicator.close()
         await broker.appends.drain()
         self._close_directories(directories)  # before the lease ends: what comes after it finds everything on disk
 

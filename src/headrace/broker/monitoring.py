@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
-from headrace.broker import replica_metrics
+from headrace.broker import replica_metrics, replicator_metrics
 from headrace.broker.broker import Broker
 from headrace.broker.metrics import Family, Sample, counter, gauge, labelled, summary
 from headrace.broker.partitions import Hosted
+from headrace.broker.replicator import Replicator
 from headrace.net.http import Page
 from headrace.net.listener import Listener
 
@@ -48,6 +49,8 @@ class Monitoring:
         broker, sessions = self._broker, self._broker.fetch_events.sessions
         yield from broker.metrics.families()
         yield from replica_metrics.families(broker)
+        if isinstance(broker.roles.replicator, Replicator):
+            yield from replicator_metrics.families(broker.roles.replicator, broker.clock.monotonic_ms())
         producers = sum(len(partition.log.producers) for partition in broker.partitions.open)
         yield gauge("kafka_server_replicamanager_produceridcount", producers)
         yield gauge("kafka_log_logmanager_offlinelogdirectorycount", len(broker.faults.offline_directories))
@@ -77,6 +80,8 @@ class Monitoring:
         yield from _in_slices("kafka_cluster_partition_insyncreplicascount", partitions, in_sync)
         lags = [replica_metrics.stable_offset_lag(p) for p in partitions]
         yield from _in_slices("kafka_cluster_partition_laststableoffsetlag", partitions, lags)
+        if isinstance(self._broker.roles.replicator, Replicator):
+            yield from replicator_metrics.lag_series(self._broker.roles.replicator)
 
 
 def _in_slices(name: str, partitions: list[Hosted], values: list[int]) -> Iterator[str]:
