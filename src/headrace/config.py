@@ -240,7 +240,7 @@ class BrokerConfig:
         "Which lookups of offsets are refused while a new leader does not know how far the log is committed: all, "
         "or only those of the latest offset as in Kafka. A setting of Headrace.",
         choices=("all", "latest"),
-        unused=True,
+        dynamic=True,
     )
     log_cleaner_delete_retention_ms: int = whole(
         _DAY_MS, "Default of the topic setting delete.retention.ms.", dynamic=True, unused=True
@@ -336,6 +336,9 @@ class BrokerConfig:
         1, "Default of the topic setting min.insync.replicas.", low=1, high=INT_MAX, dynamic=True
     )
     num_partitions: int = whole(1, "How many partitions a topic gets when nobody says.", low=1, high=INT_MAX)
+    num_replica_fetchers: int = whole(
+        1, "How many connections to each other node this node replicates over.", low=1, high=1_000
+    )
     producer_id_expiration_check_interval_ms: int = whole(
         600_000, "How often producers that fell silent are looked for.", low=1, high=INT_MAX
     )
@@ -351,8 +354,30 @@ class BrokerConfig:
         "How many bytes of requests the node holds at once before it stops reading. Kafka has no limit by default.",
         low=1024,
     )
+    replica_fetch_backoff_ms: int = whole(
+        1_000, "How long a follower waits after trouble before it asks again.", low=1, high=INT_MAX
+    )
+    replica_fetch_max_bytes: int = whole(
+        1 << 20, "How much a follower asks for of one partition at a time; a larger batch comes whole.", high=INT_MAX
+    )
+    replica_fetch_min_bytes: int = whole(
+        1, "How much there must be before a leader answers a follower that can wait.", high=INT_MAX
+    )
+    replica_fetch_response_max_bytes: int = whole(
+        10 << 20, "How much a follower asks for of all partitions together.", high=INT_MAX
+    )
+    replica_fetch_wait_max_ms: int = whole(
+        500, "How long a leader lets a follower wait when there is nothing new.", low=1, high=INT_MAX
+    )
     replica_high_watermark_checkpoint_interval_ms: int = whole(
         5_000, "How often high watermarks are written to disk; here with the recovery points.", low=1, unused=True
+    )
+    replica_socket_receive_buffer_bytes: int = whole(
+        65_536, "SO_RCVBUF of a connection to a leader; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
+    )
+    replica_socket_timeout_ms: int = whole(30_000, "How long a follower waits for an answer.", low=1, high=INT_MAX)
+    replica_lag_time_max_ms: int = whole(
+        30_000, "A follower that was not caught up for so long leaves the ISR.", low=1, high=INT_MAX
     )
     socket_receive_buffer_bytes: int = whole(
         102_400, "SO_RCVBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True

@@ -10,14 +10,22 @@ from typing import NamedTuple
 
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
+from headrace.broker.commits import Commits
 from headrace.broker.disk import DiskFaults
 from headrace.broker.dispatch import Dispatcher
-from headrace.broker.handlers import HANDLERS
+from headrace.broker.handlers import DECIDED, HANDLERS
 from headrace.broker.housekeeping import Housekeeping
+from headrace.broker.isr_updates import IsrUpdates
+from headrace.broker.list_guards import ListGuards
 from headrace.broker.metrics import Metrics
 from headrace.broker.monitoring import Monitoring
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Partitions
+from headrace.broker.peers import Peers
+from headrace.broker.replicator import Replicator
+from headrace.broker.roles import Roles
+from headrace.broker.stepping_down import asking
+from headrace.broker.store_health import StoreHealth
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
@@ -149,16 +157,17 @@ class Node:
         self._claim_directories(directories, image.cluster_id)
         self._identify(controller, directories)
         _keep_reserves(directories, image.broker_config.disk_reserve_bytes)
-        partitions = Partitions(directories, ports.random)
+        partitions = Partitions(directories, ports.random, image)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
         # In one turn with the load: every later change of the image is told.
-        for topic in image.topics.values():
-            partitions.host(topic, range(len(topic.partitions)))
+        broker.roles.start()
         partitions.set_strays_aside()
         controller.listen(_follow(broker, hub, self._limits))
         await self._listen(hub, broker, directories)
         await self._join(controller, directories)
+        broker.isr_updates.start(lambda: image.broker_config.replica_lag_time_max_ms)
+        self._parts.append(_Part(broker.isr_updates.close, broker.isr_updates.close))
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
@@ -166,7 +175,7 @@ class Node:
         self._serving = True
 
     async def _listen(self, hub: Hub, broker: Broker, directories: list[LogDir]) -> None:
-        dispatcher = Dispatcher(broker, HANDLERS)
+        dispatcher = Dispatcher(broker, HANDLERS, DECIDED)
         listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
         host, port = _split(self.config.listen)
         bound = await listener.start(self._ports.network, host, port)
@@ -220,10 +229,40 @@ class Node:
         ports, loop = self._ports, hub.loop
         fetch_events = FetchEvents(loop, hub.turn, ports.random, partitions, ports.is_allowed, image.broker_config)
         faults = DiskFaults(ports.offload, partitions, fetch_events)
+        guards = ListGuards()
+        commits = Commits(fetch_events, guards)
         appends = Appends(hub.turn, ports.clock, ports.offload, faults, fetch_events)
+        peers = Peers(ports.network, Hub(loop, Limits()), image)
+        isr_updates = IsrUpdates(
+            loop=loop, clock=ports.clock, image=image, controller=controller, peers=peers, commits=commits
+        )
+        replicator = Replicator(
+            node_id=self.config.node_id,
+            broker_epoch=lambda: controller.registration.epoch,
+            clock=ports.clock,
+            offload=ports.offload,
+            leaders=peers,
+            faults=faults,
+            config=lambda: image.broker_config,
+        )
+        roles = Roles(
+            loop=loop,
+            clock=ports.clock,
+            image=image,
+            own_epoch=lambda: controller.registration.epoch,
+            partitions=partitions,
+            appends=appends,
+            events=fetch_events,
+            commits=commits,
+            guards=guards,
+            isr_updates=isr_updates,
+            replicator=replicator,
+        )
+        self._parts.append(_Part(peers.close, peers.close))
+        self._parts.append(_Part(replicator.close, replicator.close))
         # At the end of a turn: what was produced is written, who waited for it is answered, then all answers leave.
         hub.turn.before_writes += [appends.end_turn, fetch_events.end_turn]
-        return Broker(
+        broker = Broker(
             node_id=self.config.node_id,
             loop=loop,
             clock=ports.clock,
@@ -235,9 +274,21 @@ class Node:
             appends=appends,
             faults=faults,
             fetch_events=fetch_events,
+            peers=peers,
+            commits=commits,
+            guards=guards,
+            isr_updates=isr_updates,
+            roles=roles,
+            store_health=StoreHealth(
+                controller.registration, ports.clock, image.broker_config.broker_heartbeat_interval_ms
+            ),
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )
+        controller.ask_step_down_by(asking(broker))
+        faults.on_loss = controller.lost_data
+        faults.announce = broker.announce_offline
+        return broker
 
     def _advertised(self, listening: Address) -> Address:
         if not self.config.advertise:
@@ -323,6 +374,7 @@ class Node:
         broker.fetch_events.answer_all()
         await dispatcher.drain()
         await listener.drain(DRAIN_S_MAX)
+        await broker.roles.replicator.close()
         await broker.appends.drain()
         self._close_directories(directories)  # before the lease ends: what comes after it finds everything on disk
 

@@ -6,11 +6,19 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from headrace.broker.broker import Broker
+from headrace.broker.commits import Commits
 from headrace.broker.handlers import HANDLERS
+from headrace.broker.isr_updates import IsrUpdates
+from headrace.broker.list_guards import ListGuards
 from headrace.broker.partitions import Partitions
+from headrace.broker.peers import Peers
 from headrace.broker.requests import Request
+from headrace.broker.roles import NoReplicator, Roles
 from headrace.core.acl import ANONYMOUS, Operation, Resource
 from headrace.metadata.memory import MemoryStore
+from headrace.net.hub import Hub
+from headrace.net.limits import Limits
+from headrace.net.transport import LoopNetwork
 from headrace.storage.log_dir import LogDir
 from headrace.storage.memory_files import MemoryFiles
 from headrace.system import SystemClock, ThreadOffload
@@ -33,19 +41,47 @@ class AdminBench:
     async def start(self, settings: dict[str, str] | None = None) -> "AdminBench":
         controller = await started(self.store, settings=settings)
         random = SeededRandom()
-        partitions = Partitions([LogDir(self.files, "/one"), LogDir(self.files, "/two")], random)
+        loop, clock, image = asyncio.get_running_loop(), SystemClock(), controller.image
+        partitions = Partitions([LogDir(self.files, "/one"), LogDir(self.files, "/two")], random, image)
+        appends = cast(Any, SimpleNamespace(end_turn=lambda: None, let_go=lambda _: None))
+        events = cast(Any, SimpleNamespace(anybody_waits_for_partitions=False, replica_removed=lambda _: None))
+        guards = ListGuards()
+        commits = Commits(events, guards)
+        peers = Peers(LoopNetwork(), Hub(loop, Limits()), image)
+        isr_updates = IsrUpdates(
+            loop=loop, clock=clock, image=image, controller=controller, peers=peers, commits=commits
+        )
+        roles = Roles(
+            loop=loop,
+            clock=clock,
+            image=image,
+            own_epoch=lambda: controller.registration.epoch,
+            partitions=partitions,
+            appends=appends,
+            events=events,
+            commits=commits,
+            guards=guards,
+            isr_updates=isr_updates,
+            replicator=NoReplicator(),
+        )
         self.broker = Broker(
             node_id=1,
-            loop=asyncio.get_running_loop(),
-            clock=SystemClock(),
+            loop=loop,
+            clock=clock,
             random=random,
             offload=ThreadOffload(),
-            image=controller.image,
+            image=image,
             controller=controller,
             partitions=partitions,
-            appends=cast(Any, None),
+            appends=appends,
             faults=cast(Any, SimpleNamespace(offline_directories=set())),
-            fetch_events=cast(Any, SimpleNamespace(anybody_waits_for_partitions=False, replica_removed=lambda _: None)),
+            fetch_events=events,
+            peers=peers,
+            commits=commits,
+            guards=guards,
+            isr_updates=isr_updates,
+            roles=roles,
+            store_health=cast(Any, None),
             metrics=cast(Any, None),
             is_allowed=self._is_allowed,
         )

@@ -186,7 +186,8 @@ async def test_a_partition_is_as_large_as_its_records_and_is_not_opened_to_tell(
     assert await told_size(topics) == len(batch)
     for directory in partitions.directories:
         assert directory.close() == []
-    topics.broker.partitions = Partitions([LogDir(topics.files, "/one"), LogDir(topics.files, "/two")], SeededRandom())
+    directories = [LogDir(topics.files, "/one"), LogDir(topics.files, "/two")]
+    topics.broker.partitions = Partitions(directories, SeededRandom(), topics.broker.image)
     for topic in topics.broker.image.topics.values():
         topics.broker.partitions.host(topic, range(len(topic.partitions)))
     assert await told_size(topics) == len(batch)

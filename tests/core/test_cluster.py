@@ -96,10 +96,8 @@ def test_a_record_of_an_unknown_partition_changes_nothing() -> None:
 def test_a_leader_counts_only_while_it_is_registered() -> None:
     image = image_with(created())
     assert image.leader_of(RECORD) == NO_LEADER
-    assert image.offline_replicas(RECORD) == [1]
     image.apply([BrokerPut(RegisteredBroker(1, 7, "h", 9092, None))])
     assert image.leader_of(RECORD) == 1
-    assert image.offline_replicas(RECORD) == []
     image.apply([BrokerGone(1)])
     assert image.leader_of(RECORD) == NO_LEADER
 

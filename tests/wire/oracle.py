@@ -21,8 +21,15 @@ from headrace.model import ZERO_UUID
 from headrace.wire.apis import APIS
 from headrace.wire.struct import Message, Struct
 
-PAIRS = [(cls, version) for api in APIS.values() for cls in (api.request, api.response) for version in cls.versions]
-"""Every declared message in every version."""
+OWN_KEYS = range(18_200, 18_300)
+PAIRS = [
+    (cls, version)
+    for api in APIS.values()
+    if api.key not in OWN_KEYS
+    for cls in (api.request, api.response)
+    for version in cls.versions
+]
+"""Every declared message of Kafka in every version."""
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 WIDTHS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}

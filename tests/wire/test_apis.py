@@ -18,9 +18,11 @@ ADVERTISED = {
     "AlterConfigs": (33, 0, 2),
     "DescribeLogDirs": (35, 1, 4),
     "CreatePartitions": (37, 0, 3),
+    "ElectLeaders": (43, 0, 2),
     "IncrementalAlterConfigs": (44, 0, 1),
     "DescribeCluster": (60, 0, 2),
     "DescribeTopicPartitions": (75, 0, 0),
+    "Inspect": (18203, 0, 0),
 }
 
 
@@ -34,7 +36,12 @@ def test_what_is_told_is_decoded_except_the_oldest_produce_requests() -> None:
         assert api.request.versions == api.response.versions == api.versions
         assert api.request.api == api.response.api == api.key
         assert api.request.flexible == api.response.flexible
-        assert api.versions == (range(3, 14) if api.name == "Produce" else api.advertised)
+        if api.advertised is not None:
+            assert api.versions == (range(3, 14) if api.name == "Produce" else api.advertised)
+
+
+def test_what_only_nodes_say_to_each_other_is_not_told_to_clients() -> None:
+    assert {api.name for api in APIS.values() if api.advertised is None} == {"AlterPartition", "StepDown"}
 
 
 def test_gaps_are_sentences() -> None:

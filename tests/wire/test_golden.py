@@ -71,9 +71,13 @@ def body_at(one: Captured) -> int:
     return decode_request_header(one.frame).body_at
 
 
+NOT_CAPTURED = {43, 56, 18202, 18203}
+"""ElectLeaders is compared with another codec only; the others no client of Kafka says."""
+
+
 def test_every_api_was_captured() -> None:
     seen = {(one.key, one.kind) for one in FRAMES}
-    assert seen == {(key, kind) for key in APIS for kind in ("request", "response")}
+    assert seen == {(key, kind) for key in APIS.keys() - NOT_CAPTURED for kind in ("request", "response")}
 
 
 def test_what_clients_said_is_understood() -> None:

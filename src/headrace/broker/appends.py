@@ -31,7 +31,7 @@ class Appends:
         self._events = events
         self._dirty: dict[Hosted, None] = {}
         self._after_turn: list[Callable[[], None]] = []
-        self._holding: set[Hosted] = set()
+        self._holding: dict[Hosted, object] = {}
         self._flushing: set[Hosted] = set()
         self._jobs: set[asyncio.Future[None]] = set()
         # At most two for each partition: see `_holding` and `_flushing`.
@@ -77,10 +77,12 @@ class Appends:
 
     def _hold_until_flushed(self, partition: Hosted) -> None:
         log = partition.log
-        self._holding.add(partition)
+        token = self._holding[partition] = object()
 
         def release(end_offset: int) -> None:
-            self._holding.discard(partition)
+            if self._holding.get(partition) is not token:
+                return  # the leadership under which this was written has ended
+            del self._holding[partition]
             self._readable_up_to(partition, end_offset)
             if log.needs_flush_before_ack():
                 self._hold_until_flushed(partition)
@@ -88,6 +90,10 @@ class Appends:
                 self._readable_up_to(partition, log.log_end_offset)
 
         self._flush(partition, release)
+
+    def let_go(self, partition: Hosted) -> None:
+        """Its leadership has ended: what waits for a sync is no longer for this node to acknowledge."""
+        self._holding.pop(partition, None)
 
     def flush(self, partition: Hosted) -> None:
         """Syncs what the log holds, while clients go on."""
@@ -132,7 +138,7 @@ class Appends:
         done.add_done_callback(flushed)
 
     def _gave_up(self, partition: Hosted, error: OSError | None) -> None:
-        self._holding.discard(partition)
+        self._holding.pop(partition, None)
         self._flushing.discard(partition)
         if error is not None:
             self._faults.lost(partition, "flush", error)

@@ -2,13 +2,19 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.broker.appends import Appends
-from headrace.broker.disk import DiskFaults, wake_acks
+from headrace.broker.commits import Commits
+from headrace.broker.disk import DiskFaults
+from headrace.broker.isr_updates import IsrUpdates
+from headrace.broker.list_guards import ListGuards
 from headrace.broker.metrics import Metrics
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted, Partitions
+from headrace.broker.peers import Peers
+from headrace.broker.roles import Roles
+from headrace.broker.store_health import StoreHealth
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.core.acl import CLUSTER, Allowed, Operation, topic
@@ -33,12 +39,30 @@ class Broker:
     appends: Appends
     faults: DiskFaults
     fetch_events: FetchEvents
+    peers: Peers
+    commits: Commits
+    guards: ListGuards
+    isr_updates: IsrUpdates
+    roles: Roles
+    store_health: StoreHealth
     metrics: Metrics
     is_allowed: Allowed
+    _announcements: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
     def config(self) -> BrokerConfig:
         return self.image.broker_config
+
+    @property
+    def controller_epoch(self) -> int:
+        """Of the newest controller that this node knows of."""
+        return 0 if self.image.controller is None else self.image.controller.epoch
+
+    @property
+    def controller_id(self) -> int:
+        """-1 when nobody is, or when it is not registered any more."""
+        controller = self.image.controller
+        return controller.id if controller is not None and controller.id in self.image.brokers else -1
 
     def allowed(self, principal: str, operation: Operation, topic_name: str) -> bool:
         return self.is_allowed(principal, operation, topic(topic_name))
@@ -58,10 +82,12 @@ class Broker:
     def leader_and_offline(self, topic: Topic, index: int) -> tuple[int, list[int]]:
         """Who serves a partition (NO_LEADER: nobody), and its replicas that cannot, because of a node or of a disk."""
         record = topic.partitions[index]
-        leader, offline = self.image.leader_of(record), self.image.offline_replicas(record)
+        leader, image = self.image.leader_of(record), self.image
+        offline = [replica for replica in record.replicas if not image.is_reachable(replica, topic.id, index)]
         here = self.partitions.find(topic.id, index)
-        if isinstance(here, Hosted) and here.error is ErrorCode.KAFKA_STORAGE_ERROR:
-            offline.append(self.node_id)
+        if isinstance(here, Hosted) and here.fault is ErrorCode.KAFKA_STORAGE_ERROR:
+            if self.node_id not in offline:  # it may not have been announced yet
+                offline.append(self.node_id)
             leader = NO_LEADER if leader == self.node_id else leader
         return leader, offline
 
@@ -77,30 +103,12 @@ class Broker:
         if partition.subscribers:
             self.fetch_events.log_start_moved(partition)
 
-    def apply(self, diff: Diff) -> None:
-        """Makes this node do what the metadata says: host, drop and configure partitions."""
-        for created in diff.topics_created:
-            self.partitions.host(created, range(len(created.partitions)))
-            self._announce(created.id, range(len(created.partitions)))
-        for grown, index in diff.partitions_created:
-            self.partitions.host(grown, (index,))
-            self._announce(grown.id, (index,))
-        for deleted in diff.topics_deleted:
-            for dropped in self.partitions.drop(deleted.id):
-                self.fetch_events.replica_removed(dropped)
-                wake_acks(dropped)
-        for configured in diff.topics_configured:
-            self.partitions.configure(configured)
-        for changed, index in diff.partitions_changed:
-            partition = self.partitions.lead(changed, index)
-            if partition is not None:
-                self.fetch_events.replica_changed(partition)
+    def announce_offline(self, replicas: frozenset[tuple[bytes, int]]) -> None:
+        """Others may lead what this node has lost the disk of."""
+        task = self.loop.create_task(self.controller.announce_offline(replicas))
+        self._announcements.add(task)
+        task.add_done_callback(self._announcements.discard)
 
-    def _announce(self, topic_id: bytes, indexes: "range | tuple[int, ...]") -> None:
-        """Fetches that asked for these partitions too early are waiting for them."""
-        if not self.fetch_events.anybody_waits_for_partitions:
-            return
-        for index in indexes:
-            partition = self.partitions.find(topic_id, index)
-            if isinstance(partition, Hosted):
-                self.fetch_events.replica_hosted(partition)
+    def apply(self, diff: Diff) -> None:
+        """Makes this node do what the metadata says: host, lead, follow, drop and configure partitions."""
+        self.roles.apply(diff)

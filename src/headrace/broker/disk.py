@@ -7,6 +7,8 @@ the error itself (disk full, read-only) or by a probe: a small file is created, 
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
+from typing import Protocol
 
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted, Partitions
@@ -22,12 +24,26 @@ SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Of the machine: they pass, and say nothing about a disk."""
 
 
+class Followers(Protocol):
+    """What is replicated from other nodes."""
+
+    def partition_failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None: ...
+    def directory_failed(self, directory: LogDir) -> None: ...
+
+
 class DiskFaults:
     def __init__(self, offload: Offload, partitions: Partitions, events: FetchEvents) -> None:
         self._offload = offload
         self._partitions = partitions
         self._events = events
         self.offline_directories: set[str] = set()
+        self.on_loss: Callable[[], None] = lambda: None
+        """The disk has failed in some way: nobody may take this node's logs for whole any more. May raise OSError."""
+        self.announce: Callable[[frozenset[tuple[bytes, int]]], None] = lambda _: None
+        """All replicas, by topic id and index, that this process does not serve any more, after it has stopped to."""
+        self.followers: Followers | None = None
+        self.given_up: dict[Hosted, None] = {}
+        """Followers whose disk failed. Nobody touches their logs before they get another role."""
 
     def failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
         """Something could not be read or looked up: whoever asked is told, and for others it may be over."""
@@ -39,10 +55,17 @@ class DiskFaults:
     def lost(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
         """What was to be stored is not, or nobody knows."""
         directory = partition.directory
-        log.error("%s is offline: %s failed: %s", partition, doing, error)
-        self._take_offline(partition)
-        if isinstance(error, CorruptLog) or error.errno in SHORTAGE:
-            return  # neither says anything about the disk
+        if partition.is_leading or self.followers is None:
+            log.error("%s is offline: %s failed: %s", partition, doing, error)
+            self._take_offline(partition)
+            self._announce()
+        elif isinstance(error, CorruptLog) or error.errno not in WHOLE_DIRECTORY:
+            self.followers.partition_failed(partition, doing, error)
+        if isinstance(error, OSError) and error.errno in SHORTAGE:
+            return  # it says nothing about the disk
+        self._tell_loss()
+        if isinstance(error, CorruptLog):
+            return
         if error.errno in WHOLE_DIRECTORY:
             self.directory_failed(directory, str(error))
             return
@@ -69,9 +92,36 @@ class DiskFaults:
         for partition in self._partitions:
             if partition.directory is directory:
                 self._take_offline(partition)
+        if self.followers is not None:
+            self.followers.directory_failed(directory)
+        self._tell_loss()
+        self._announce()
+
+    def give_up(self, partition: Hosted) -> None:
+        """A follower's log failed: its files stay as they are, until it gets another role."""
+        self.given_up[partition] = None
+        self._partitions.open.pop(partition, None)
+        partition.let_log_go()
+        partition.directory.give_up(partition.topic, partition.index)
+
+    def _tell_loss(self) -> None:
+        try:
+            self.on_loss()
+        except OSError as error:
+            log.error("it could not be noted that this node's logs are not whole: %s", error)
+
+    def _announce(self) -> None:
+        """A follower that failed alone is not offline: it leaves the ISR by its lag."""
+        self.announce(
+            frozenset(
+                (partition.topic_id, partition.index)
+                for partition in self._partitions
+                if partition.fault or partition.directory.path in self.offline_directories
+            )
+        )
 
     def _take_offline(self, partition: Hosted) -> None:
-        if partition.error is not ErrorCode.KAFKA_STORAGE_ERROR:
+        if partition.fault is not ErrorCode.KAFKA_STORAGE_ERROR:
             partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
             self._partitions.open.pop(partition, None)
             if partition.subscribers:

@@ -7,10 +7,12 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from headrace.broker.broker import Broker
+from headrace.broker.forwarding import RefuseAll, at_controller
 from headrace.broker.requests import Request
 from headrace.errors import ErrorCode
 from headrace.net.connection import Connection, Reply
@@ -38,13 +40,20 @@ AsyncHandler = Callable[[Broker, Request[Any]], Coroutine[Any, Any, Message]]
 
 
 class Dispatcher:
-    def __init__(self, broker: Broker, handlers: dict[int, SyncHandler | AsyncHandler]) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        handlers: Mapping[int, SyncHandler | AsyncHandler],
+        decided: Mapping[int, RefuseAll] = MappingProxyType({}),
+    ) -> None:
+        """`decided`: what only the controller may do, and how each is refused when that does not answer."""
         self._broker = broker
         self._now: dict[int, tuple[Api, SyncHandler]] = {}
         self._later: dict[int, tuple[Api, AsyncHandler]] = {}
         for key, handler in handlers.items():
             if inspect.iscoroutinefunction(handler):
-                self._later[key] = (APIS[key], handler)
+                refuse_all = decided.get(key)
+                self._later[key] = (APIS[key], handler if refuse_all is None else at_controller(handler, refuse_all))
             else:
                 self._now[key] = (APIS[key], handler)  # type: ignore[assignment]  # told apart just above
         self._tasks: set[asyncio.Task[None]] = set()

@@ -121,7 +121,7 @@ class Housekeeping:
     async def _sweep(self, partitions: list[Hosted], chore: str, look_after: Callable[[Hosted], None]) -> None:
         for at in range(0, len(partitions), SLICE_PARTITIONS):
             for partition in partitions[at : at + SLICE_PARTITIONS]:
-                if partition.error:
+                if partition.fault or partition in self._broker.faults.given_up:
                     continue
                 try:
                     look_after(partition)

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
+from headrace.broker import replica_metrics, replicator_metrics
 from headrace.broker.broker import Broker
 from headrace.broker.metrics import Family, Sample, counter, gauge, labelled, summary
 from headrace.broker.partitions import Hosted
+from headrace.broker.replicator import Replicator
 from headrace.net.http import Page
 from headrace.net.listener import Listener
 
@@ -38,18 +40,19 @@ class Monitoring:
             return Page(503, PLAIN, ["starting\n"])
         if offline:
             return Page(503, PLAIN, [f"offline: {', '.join(sorted(offline))}\n"])
+        trouble = self._broker.store_health.trouble()
+        if trouble:
+            return Page(503, PLAIN, [trouble + "\n"])
         return Page(200, PLAIN, ["ready\n"])
 
     def _families(self) -> Iterator[Family]:
         broker, sessions = self._broker, self._broker.fetch_events.sessions
         yield from broker.metrics.families()
-        offline = sum(1 for partition in broker.partitions if partition.error)
-        replicas = "kafka_server_replicamanager_"
-        yield gauge(replicas + "partitioncount", broker.partitions.count)
-        yield gauge(replicas + "leadercount", broker.partitions.count - offline)
-        yield gauge(replicas + "offlinereplicacount", offline)
+        yield from replica_metrics.families(broker)
+        if isinstance(broker.roles.replicator, Replicator):
+            yield from replicator_metrics.families(broker.roles.replicator, broker.clock.monotonic_ms())
         producers = sum(len(partition.log.producers) for partition in broker.partitions.open)
-        yield gauge(replicas + "produceridcount", producers)
+        yield gauge("kafka_server_replicamanager_produceridcount", producers)
         yield gauge("kafka_log_logmanager_offlinelogdirectorycount", len(broker.faults.offline_directories))
         yield counter(
             "headrace_recoverytruncatedbelowhighwatermark_total", broker.partitions.truncated_below_high_watermark
@@ -73,6 +76,12 @@ class Monitoring:
         partitions = list(self._broker.partitions)
         yield from _in_slices("kafka_log_log_logstartoffset", partitions, [p.log_start_offset for p in partitions])
         yield from _in_slices("kafka_log_log_logendoffset", partitions, [p.log_end_offset for p in partitions])
+        in_sync = [replica_metrics.in_sync_replicas(p) for p in partitions]
+        yield from _in_slices("kafka_cluster_partition_insyncreplicascount", partitions, in_sync)
+        lags = [replica_metrics.stable_offset_lag(p) for p in partitions]
+        yield from _in_slices("kafka_cluster_partition_laststableoffsetlag", partitions, lags)
+        if isinstance(self._broker.roles.replicator, Replicator):
+            yield from replicator_metrics.lag_series(self._broker.roles.replicator)
 
 
 def _in_slices(name: str, partitions: list[Hosted], values: list[int]) -> Iterator[str]:

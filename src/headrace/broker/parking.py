@@ -124,8 +124,13 @@ class FetchEvents:
         """It is no longer found among the partitions."""
         self._wake(self.sessions.removed(partition))
 
-    def replica_hosted(self, partition: Hosted) -> None:
-        self._wake(self.sessions.placed(partition.topic, partition.topic_id, partition.index))
+    def partition_known(self, topic: str, topic_id: bytes, index: int) -> None:
+        """It is hosted from now on, or known to exist."""
+        self._wake(self.sessions.placed(topic, topic_id, index))
+
+    def replica_gone(self, replica_id: int, broker_epoch: int) -> None:
+        """That registration of a node does not stand any more."""
+        self._wake(self.sessions.replica_gone(replica_id, broker_epoch))
 
     @property
     def anybody_waits_for_partitions(self) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from headrace.config import TopicConfig
 from headrace.core import acl
-from headrace.core.cluster import PartitionRecord, Topic
+from headrace.core.cluster import ClusterImage, PartitionRecord, Topic
 from headrace.core.partition import Partition
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Random
@@ -47,8 +47,9 @@ class HostedTopic:
 
 
 class Partitions:
-    def __init__(self, directories: Sequence[LogDir], random: Random) -> None:
+    def __init__(self, directories: Sequence[LogDir], random: Random, image: ClusterImage) -> None:
         self.directories = directories
+        self._image = image
         self.truncated_below_high_watermark = 0
         self._random = random
         self._by_name: dict[str, HostedTopic] = {}
@@ -72,17 +73,29 @@ class Partitions:
     def topic_by_id(self, topic_id: bytes) -> HostedTopic | None:
         return self._by_id.get(topic_id)
 
+    def hosted_of(self, topic_id: bytes) -> list[Hosted]:
+        topic = self._by_id.get(topic_id)
+        return [] if topic is None else list(topic.partitions.values())
+
     def find(self, topic_id: bytes, index: int) -> Hosted | ErrorCode:
         topic = self._by_id.get(topic_id)
-        if topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        return topic.partitions.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        partition = None if topic is None else topic.partitions.get(index)
+        return self.why_not(topic_id, index) if partition is None else partition
 
     def find_by_name(self, name: str, index: int) -> Hosted | ErrorCode:
         topic = self._by_name.get(name)
-        if topic is None:
+        partition = None if topic is None else topic.partitions.get(index)
+        return self.why_not(name, index) if partition is None else partition
+
+    def why_not(self, topic: str | bytes, index: int) -> ErrorCode:
+        """What to say of a partition that is not here: others may have it."""
+        by_name = isinstance(topic, str)
+        known = self._image.topics.get(topic) if isinstance(topic, str) else self._image.topics_by_id.get(topic)
+        if known is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID
+        if not 0 <= index < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return topic.partitions.get(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     # Hosting.
 
@@ -188,16 +201,24 @@ class Partitions:
             return []
         del self._by_name[topic.name]
         for partition in topic.partitions.values():
-            self.open.pop(partition, None)
-            self._hosted_in[partition.directory] -= 1
-            partition.fail(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            try:
-                partition.directory.delete_log(
-                    topic.name, partition.index, self._unique(), partition.config.file_delete_delay_ms
-                )
-            except OSError as failure:
-                log.error("the files of %s stay, since renaming them failed: %s", partition, failure)
+            self._remove(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return list(topic.partitions.values())
+
+    def drop_one(self, partition: Hosted) -> None:
+        """Other nodes hold it from now on."""
+        del self._by_id[partition.topic_id].partitions[partition.index]
+        self._remove(partition, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def _remove(self, partition: Hosted, error: ErrorCode) -> None:
+        self.open.pop(partition, None)
+        self._hosted_in[partition.directory] -= 1
+        partition.fail(error)
+        try:
+            partition.directory.delete_log(
+                partition.topic, partition.index, self._unique(), partition.config.file_delete_delay_ms
+            )
+        except OSError as failure:
+            log.error("the files of %s stay, since renaming them failed: %s", partition, failure)
 
     def configure(self, topic: Topic) -> None:
         hosted = self._by_id.get(topic.id)
@@ -207,16 +228,6 @@ class Partitions:
             partition.config = topic.config
             if partition.log_if_open is not None:
                 partition.log_if_open.config = self._log_config(topic.config)
-
-    def lead(self, topic: Topic, index: int) -> Hosted | None:
-        """The partition has a new leader epoch."""
-        partition = self.find(topic.id, index)
-        if isinstance(partition, ErrorCode):
-            return None
-        partition.leader_epoch = topic.partitions[index].leader_epoch
-        if partition.log_if_open is not None:
-            partition.log_if_open.epochs.assign(partition.leader_epoch, partition.log_end_offset)
-        return partition
 
     # Strays.
 

@@ -1,7 +1,7 @@
 """Connections to the other nodes of the cluster, made when they are first needed and again when they broke.
 
-There is one for questions that are answered at once. Whoever asks what waits for its answer (a follower's fetch) takes
-a connection of its own, since answers come in the order of the questions.
+Answers come in the order of the questions: those who ask under one client id share a connection, and whoever asks
+what waits for its answer (a follower's fetch) takes a connection of its own.
 """
 
 import asyncio
@@ -26,18 +26,22 @@ class Peers:
         self._network = network
         self._hub = hub
         self._image = image
-        self._shared: dict[tuple[str, int], asyncio.Future[Peer]] = {}  # at most one per address of a node
+        self._shared: dict[tuple[str, int, str], asyncio.Future[Peer]] = {}  # by address of a node and client id
         self._peers: set[Peer] = set()
 
     async def ask(
         self, broker_id: int, message: Message, answer: type[M], version: int, timeout_ms: int, client_id: str
     ) -> M:
         """PeerLost whatever goes wrong: what was asked may have been done."""
+        peer = await self.reach(broker_id, client_id)
         try:
-            peer = await self._shared_with(self._find(broker_id), client_id)
             return await peer.request(message, answer, version, timeout_ms)
         except (TimeoutError, ProtocolError) as error:
             raise PeerLost(f"node {broker_id} did not answer {type(message).__name__}: {error}") from error
+
+    async def reach(self, broker_id: int, client_id: str) -> Peer:
+        """The shared connection. PeerLost: nothing was asked."""
+        return await self._shared_with(self._find(broker_id), client_id)
 
     async def connect(self, broker: RegisteredBroker, client_id: str) -> Peer:
         """A connection for the caller alone, who closes it. Raises PeerLost."""
@@ -58,11 +62,11 @@ class Peers:
         return broker
 
     async def _shared_with(self, broker: RegisteredBroker, client_id: str) -> Peer:
-        address = broker.host, broker.port
-        known = self._shared.get(address)
+        lane = broker.host, broker.port, client_id
+        known = self._shared.get(lane)
         if known is None or (known.done() and (known.cancelled() or known.exception() or known.result().closed)):
             addresses = {(broker.host, broker.port) for broker in self._image.brokers.values()}
-            self._shared = {kept: future for kept, future in self._shared.items() if kept in addresses}
-            known = self._shared[address] = asyncio.ensure_future(self.connect(broker, client_id))
+            self._shared = {kept: future for kept, future in self._shared.items() if kept[:2] in addresses}
+            known = self._shared[lane] = asyncio.ensure_future(self.connect(broker, client_id))
         # Several may wait for the same connection: one that gives up must not take it from the others.
         return await asyncio.shield(known)

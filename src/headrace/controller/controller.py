@@ -292,6 +292,12 @@ class Controller:
             return ErrorCode.NOT_CONTROLLER
         return work.error or work.settled
 
+    async def read_partition(self, topic_id: bytes, index: int) -> PartitionRecord | None:
+        """As the store holds it at this moment, which the image may not yet. Raises MetadataStoreError."""
+        key = records.partition_key(topic_id, index)
+        found = next((kv for kv in (await self._store.load(key)).kvs if kv.key == key), None)
+        return None if found is None else records.decode(PartitionRecord, key, found.value)
+
     async def elect_leaders(
         self,
         kind: Literal["preferred", "unclean"],

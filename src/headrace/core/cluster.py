@@ -249,9 +249,6 @@ class ClusterImage:
         """The leader when it is a registered node, else NO_LEADER."""
         return record.leader if record.leader in self.brokers else NO_LEADER
 
-    def offline_replicas(self, record: PartitionRecord) -> list[int]:
-        return [replica for replica in record.replicas if replica not in self.brokers]
-
     def is_reachable(self, broker_id: int, topic_id: bytes, index: int) -> bool:
         """Registered, and the replica's directory works. It may be shutting down."""
         return broker_id in self.brokers and (topic_id, index) not in self.offline.get(broker_id, ())

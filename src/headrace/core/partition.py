@@ -265,6 +265,11 @@ class Partition(Generic[L]):
         self.assigned_end_offset = self.log_end_offset
         self._log = None
 
+    def let_log_go(self) -> None:
+        """It is opened again when somebody needs it, and then says anew what it holds."""
+        assert not self.unwritten
+        self._log = None
+
     def log_start_moved(self, offset: int) -> None:
         assert self.log_start_offset <= offset <= self.high_watermark
         self.log_start_offset = offset

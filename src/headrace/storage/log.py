@@ -126,10 +126,11 @@ class Log:
 
     # Appending
 
-    def append(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
+    def append(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int, *, is_fetched: bool = False) -> None:
         """Batches that have their offsets and leader epoch, one write for all of a segment.
 
-        If a write fails, `log_end_offset` tells how much was taken.
+        If a write fails, `log_end_offset` tells how much was taken. Producers of fetched batches are recorded here,
+        since nobody has admitted them.
         """
         if self.failure is not None:
             raise self.failure
@@ -155,10 +156,19 @@ class Log:
                 or header.base_offset + header.last_offset_delta > limits.offset_max
             ) and limits.are_exceeded(self.segments.config, segment, header, end):
                 self._write(segment, batches[taken:at])
+                if is_fetched:
+                    self._record(batches[taken:at], now_ms)
                 taken = at
                 segment = self._roll(header.base_offset, now_ms)
                 end = header.size
         self._write(segment, batches[taken:] if taken else batches)
+        if is_fetched:
+            self._record(batches[taken:], now_ms)
+
+    def _record(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
+        for _, header in batches:
+            if header.producer_id >= 0:
+                self.producers.record(header, header.base_offset, now_ms)
 
     def _write(self, segment: Segment, batches: Sequence[tuple[Buffer, BatchHeader]]) -> None:
         if not batches:

@@ -64,6 +64,7 @@ class LogDir:
         self._remembered = self._read_state()
         self._offsets = OffsetFiles(files, self._logs_path)
         self._logs: dict[TopicPartition, Log] = {}
+        self._given_up: set[TopicPartition] = set()
         self._on_disk = set(self._look_around())
 
     def _look_around(self) -> Iterator[TopicPartition]:
@@ -137,11 +138,28 @@ class LogDir:
             log_start_offset=max(
                 self._offsets.log_starts.get(name, 0), remembered.log_start_offset if remembered is not None else 0
             ),
-            is_clean=remembered is not None or (self.was_clean and name not in self._remembered),
+            is_clean=remembered is not None
+            or (self.was_clean and name not in self._remembered and name not in self._given_up),
             known_end_offset=remembered.log_end_offset if remembered is not None else None,
         )
         self._logs[name] = log
+        self._given_up.discard(name)
         return log
+
+    def give_up(self, topic: str, partition: int) -> None:
+        """Its disk failed. The files stay as they are; whoever opens it again has what may not be synced checked."""
+        name = TopicPartition(topic, partition)
+        self._given_up.add(name)
+        self._remembered.pop(name, None)
+        log = self._logs.pop(name, None)
+        if log is None or not log.exists:
+            return
+        log.abandon()
+        self._on_disk.add(name)
+        self._offsets.recovery_points[name] = log.recovery_point
+        self._offsets.log_starts.pop(name, None)
+        if log.starts_inside:
+            self._offsets.log_starts[name] = log.log_start_offset
 
     def _is_as_left(self, name: TopicPartition, remembered: Remembered) -> bool:
         """Nothing above the recovery point, and the last file as long as then: nobody has appended since."""
@@ -184,6 +202,7 @@ class LogDir:
 
     def _forget(self, name: TopicPartition) -> None:
         self._on_disk.discard(name)
+        self._given_up.discard(name)
         self._remembered.pop(name, None)
         self._offsets.forget(name)
 
@@ -261,7 +280,7 @@ class LogDir:
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1
     ) -> list[tuple[TopicPartition, OSError]]:
         """A clean stop. Logs that could not be brought to the disk are returned: they are checked at the next start."""
-        failures: list[tuple[TopicPartition, OSError]] = []
+        failures = [(name, OSError("its disk had failed")) for name in sorted(self._given_up)]
         logs = sorted(self._logs.items())
         close = self._close_together if len(logs) > CLOSED_ONE_BY_ONE_MAX else _close_one_by_one
         failures += close(logs)

@@ -1,10 +1,23 @@
 """THE table of what is spoken: it feeds dispatch, the ApiVersions answer and docs/COMPATIBILITY.md."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from headrace.wire.messages import configs, coordinators, fetch, log_dirs, metadata, offsets, produce, topics, versions
+from headrace.wire.messages import (
+    configs,
+    coordinators,
+    elections,
+    fetch,
+    inspection,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    replication,
+    topics,
+    versions,
+)
 from headrace.wire.struct import Message
 
 
@@ -28,6 +41,11 @@ def _api(
     spoken = request.versions if advertised is None else range(advertised[0], advertised[1] + 1)
     name = request.__name__.removesuffix("Request")
     return request.api, Api(request.api, name, request, response, request.versions, spoken, gaps)
+
+
+def _between_nodes(request: type[Message], response: type[Message], *gaps: str) -> tuple[int, Api]:
+    key, api = _api(request, response, *gaps)
+    return key, replace(api, advertised=None)
 
 
 _ONLY_TOPICS_AND_BROKERS: Final = "Only topics and brokers have settings: other resources get INVALID_REQUEST."
@@ -80,10 +98,15 @@ APIS: Final = MappingProxyType(
             ),
             _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
             _api(
+                elections.ElectLeadersRequest,
+                elections.ElectLeadersResponse,
+            ),
+            _api(
                 configs.IncrementalAlterConfigsRequest,
                 configs.IncrementalAlterConfigsResponse,
                 _ONLY_TOPICS_AND_BROKERS,
             ),
+            _between_nodes(replication.AlterPartitionRequest, replication.AlterPartitionResponse),
             _api(
                 metadata.DescribeClusterRequest,
                 metadata.DescribeClusterResponse,
@@ -93,6 +116,12 @@ APIS: Final = MappingProxyType(
                 metadata.DescribeTopicPartitionsRequest,
                 metadata.DescribeTopicPartitionsResponse,
                 "Eligible leader replicas are not kept: their lists are empty.",
+            ),
+            _between_nodes(replication.StepDownRequest, replication.StepDownResponse, "Headrace's own."),
+            _api(
+                inspection.InspectRequest,
+                inspection.InspectResponse,
+                "Headrace's own: what a node knows of itself, as JSON.",
             ),
         )
     )

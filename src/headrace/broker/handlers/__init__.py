@@ -19,10 +19,24 @@ from headrace.broker.handlers import (
     k33_alter_configs,
     k35_describe_log_dirs,
     k37_create_partitions,
+    k43_elect_leaders,
     k44_incremental_alter_configs,
+    k56_alter_partition,
     k60_describe_cluster,
     k75_describe_topic_partitions,
+    k18202_step_down,
+    k18203_inspect,
 )
+
+DECIDED: dict[int, Callable[..., Any]] = {
+    19: k19_create_topics.refuse_all,
+    20: k20_delete_topics.refuse_all,
+    33: k33_alter_configs.refuse_all,
+    37: k37_create_partitions.refuse_all,
+    43: k43_elect_leaders.refuse_all,
+    44: k44_incremental_alter_configs.refuse_all,
+}
+"""What the controller decides on, wherever it was asked, and how each is refused."""
 
 HANDLERS: dict[int, Callable[..., Any]] = {
     0: k00_produce.handle,
@@ -40,7 +54,11 @@ HANDLERS: dict[int, Callable[..., Any]] = {
     33: k33_alter_configs.handle,
     35: k35_describe_log_dirs.handle,
     37: k37_create_partitions.handle,
+    43: k43_elect_leaders.handle,
     44: k44_incremental_alter_configs.handle,
+    56: k56_alter_partition.handle,
     60: k60_describe_cluster.handle,
     75: k75_describe_topic_partitions.handle,
+    18202: k18202_step_down.handle,
+    18203: k18203_inspect.handle,
 }

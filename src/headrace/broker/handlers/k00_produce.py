@@ -7,6 +7,7 @@ clients that look for them, and close the connection, as Kafka 4 does.
 import asyncio
 
 from headrace.broker.broker import Broker
+from headrace.broker.current_leaders import current_leader, endpoints
 from headrace.broker.partitions import Hosted, HostedTopic
 from headrace.broker.requests import Request
 from headrace.core import acl
@@ -27,6 +28,7 @@ from headrace.wire.struct import maker
 
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ZSTD_SINCE = 7
+CURRENT_LEADER_SINCE = 10
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
 
@@ -108,7 +110,7 @@ class _Produce:
     That is when its log end does for acks=1, and its high watermark for acks=all.
     """
 
-    __slots__ = ("_acks", "_broker", "_request", "_response", "_timer", "_unsettled", "_waits_at")
+    __slots__ = ("_acks", "_broker", "_has_leaders", "_request", "_response", "_timer", "_unsettled", "_waits_at")
 
     def __init__(self, broker: Broker, request: Request[ProduceRequest], acks: int) -> None:
         self._acks = acks
@@ -118,6 +120,7 @@ class _Produce:
         self._unsettled: list[Unsettled] = []
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: Hosted | None = None
+        self._has_leaders = False
 
     def admit(self) -> bool:
         """Whether there is something to wait for."""
@@ -129,7 +132,7 @@ class _Produce:
         for topic in request.body.topic_data:
             hosted = partitions.topic_by_id(topic.topic_id) if by_id else partitions.topic_by_name(topic.name)
             if hosted is None or not broker.is_allowed(principal, _WRITE, hosted.resource):
-                answers.append(_refuse(topic, self._refusal(topic, hosted, by_id)))
+                answers.append(self._refuse(topic, self._refusal(topic, hosted, by_id)))
                 continue
             admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
             answers.append(_topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=admitted))
@@ -138,18 +141,42 @@ class _Produce:
     def _refusal(self, topic: TopicProduceData, hosted: HostedTopic | None, by_id: bool) -> ErrorCode:
         if hosted is not None:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        if by_id:
+        known = self._broker.image.topics_by_id.get(topic.topic_id) if by_id else None
+        if by_id and known is None:
             return ErrorCode.UNKNOWN_TOPIC_ID
-        if not self._broker.is_allowed(self._request.principal, _WRITE, acl.topic(topic.name)):
+        resource = acl.topic(topic.name if known is None else known.name)
+        if not self._broker.is_allowed(self._request.principal, _WRITE, resource):
             # Also for a topic that does not exist: that is for those to know who may use it.
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return _NONE
+
+    def _refuse(self, topic: TopicProduceData, refusal: ErrorCode) -> TopicProduceResponse:
+        """Without a refusal, for a topic of which nothing is here: why differs between its partitions."""
+        if refusal:
+            return _refuse(topic, refusal)
+        key = topic.topic_id if self._request.version >= TOPIC_IDS_SINCE else topic.name
+        why_not = self._broker.partitions.why_not
+        answers = [self._refused_answer(key, data.index, why_not(key, data.index)) for data in topic.partition_data]
+        return _topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+
+    def _refused_answer(
+        self, topic: str | bytes, index: int, error: ErrorCode, log_start_offset: int = -1
+    ) -> PartitionProduceResponse:
+        answer = _refused(index, error, log_start_offset)
+        if error is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._request.version >= CURRENT_LEADER_SINCE:
+            answer.current_leader = current_leader(self._broker, topic, index)
+            self._has_leaders = True
+        return answer
 
     def _admit(self, hosted: HostedTopic, data: PartitionProduceData, now_ms: int) -> PartitionProduceResponse:
         broker, records = self._broker, data.records
         partition = hosted.partitions.get(data.index)
         if partition is None:
-            return _refused(data.index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            error = broker.partitions.why_not(hosted.topic_id, data.index)
+            return self._refused_answer(hosted.topic_id, data.index, error)
+        if partition.leadership is not None and self._acks == ACKS_ALL and self._lacks_replicas(partition):
+            broker.metrics.produce_failed(ErrorCode.NOT_ENOUGH_REPLICAS)
+            return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
         if records is None:
             records = b""
         if self._request.version < ZSTD_SINCE and _is_zstd(records):
@@ -159,7 +186,7 @@ class _Produce:
         metrics = broker.metrics
         if not isinstance(outcome, Appended):
             metrics.produce_failed(outcome)
-            return _refused(data.index, outcome, partition.log_start_offset)
+            return self._refused_answer(hosted.topic_id, data.index, outcome, partition.log_start_offset)
         base_offset, end_offset, append_time_ms = outcome
         metrics.bytes_in += len(records)
         metrics.batches_in += 1
@@ -174,6 +201,10 @@ class _Produce:
         self._unsettled.append((partition, end_offset, answer))
         broker.appends.queue(partition)
         return answer
+
+    @staticmethod
+    def _lacks_replicas(partition: Hosted) -> bool:
+        return not partition.error and partition.refuses_acks_all()
 
     def settle(self) -> None:
         unsettled = self._unsettled
@@ -194,9 +225,12 @@ class _Produce:
 
     def _is_settled(self, partition: Hosted, end_offset: int, answer: PartitionProduceResponse) -> bool:
         if (partition.high_watermark if self._acks == ACKS_ALL else partition.log_end_offset) < end_offset:
-            if not partition.error:
+            # One that has stepped down may still see it through.
+            if partition.is_leading and not partition.fault:
                 return False
-            self._not_stored(answer, partition.error)
+            self._not_stored(answer, partition.fault or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif partition.leadership is not None and self._acks == ACKS_ALL and partition.lacks_acks_all():
+            self._not_stored(answer, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         return True
 
     def _timed_out(self) -> None:
@@ -219,6 +253,11 @@ class _Produce:
         if self._timer is not None:
             self._timer.cancel()
         if self._acks != ACKS_NONE:
+            if self._request.version >= CURRENT_LEADER_SINCE and self._has_leaders:
+                self._response.node_endpoints = endpoints(
+                    self._broker,
+                    (a.current_leader for topic in self._response.responses for a in topic.partition_responses),
+                )
             self._request.reply(self._response)
             return
         self._request.no_reply()

@@ -3,13 +3,14 @@
 5 log start offset, 7 incremental sessions, 9 leader epochs, 10 zstd, 11 rack, 12 diverging epochs and current leader,
 13 topics by id, 15 replica state, 17 directory id, 18 high watermark of the fetcher (read, and not used).
 
-Not yet: followers (nobody is registered to be one), preferred read replicas, node endpoints of other leaders, quotas.
+Not yet: preferred read replicas, quotas.
 """
 
 import contextlib
 import logging
 
 from headrace.broker.broker import Broker
+from headrace.broker.current_leaders import current_leader, endpoints
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
@@ -30,6 +31,7 @@ log = logging.getLogger(__name__)
 
 REPLICA_STATE_SINCE = 15
 CURRENT_LEADER_SINCE = 12
+NODE_ENDPOINTS_SINCE = 16
 ZSTD_SINCE = 10
 TELLS_LEADER = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -43,7 +45,11 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
             request.reply(_refuse_node(body, refusal))
             return
     sessions = broker.fetch_events.sessions
-    verdict, woken, _ = sessions.receive(body, request.version, fetcher, broker.clock.monotonic_ms())
+    now_ms = broker.clock.monotonic_ms()
+    verdict, woken, followed = sessions.receive(body, request.version, fetcher, now_ms)
+    for replica in followed:
+        assert isinstance(replica, Hosted)
+        broker.isr_updates.followed(replica, now_ms)
     if log.isEnabledFor(logging.DEBUG):
         log.debug(
             "fetch %d of %s: session %d epoch %d, %d topics listed, %d forgotten",
@@ -164,6 +170,7 @@ def _ahead_of_zstd(records: Buffer) -> Buffer | ErrorCode:
 def _response(broker: Broker, version: int, answer: Answer) -> tuple[FetchResponse, int]:
     """The answer grouped by topic, and the bytes of records in it."""
     topics: dict[TopicKey, list[PartitionData]] = {}
+    leaders: list[LeaderIdAndEpoch | None] = []
     sent_bytes = 0
     for entry, data in answer.parts:
         partitions = topics.get(entry.topic)
@@ -175,7 +182,8 @@ def _response(broker: Broker, version: int, answer: Answer) -> tuple[FetchRespon
         elif data.error_code:
             broker.metrics.fetch_failures += 1
             if version >= CURRENT_LEADER_SINCE and data.error_code in TELLS_LEADER:
-                data.current_leader = _current_leader(broker, entry.topic, entry.index)
+                data.current_leader = current_leader(broker, entry.topic, entry.index)
+                leaders.append(data.current_leader)
     broker.metrics.bytes_out += sent_bytes
     responses = [
         FetchableTopicResponse(topic=key, partitions=partitions)
@@ -189,13 +197,6 @@ def _response(broker: Broker, version: int, answer: Answer) -> tuple[FetchRespon
         session_id=answer.session_id,
         responses=responses,
     )
+    if leaders and version >= NODE_ENDPOINTS_SINCE:
+        response.node_endpoints = endpoints(broker, leaders)
     return response, sent_bytes
-
-
-def _current_leader(broker: Broker, key: TopicKey, index: int) -> LeaderIdAndEpoch | None:
-    """What this node knows, so that the client need not ask for metadata first."""
-    topic = broker.image.topics.get(key) if isinstance(key, str) else broker.image.topics_by_id.get(key)
-    if topic is None or not 0 <= index < len(topic.partitions):
-        return None
-    record = topic.partitions[index]
-    return LeaderIdAndEpoch(leader_id=record.leader, leader_epoch=record.leader_epoch)

@@ -1,7 +1,8 @@
 """ListOffsets, versions 1-11: latest (-1), earliest (-2), max timestamp (-3, v7), first record at or after a time.
 
 Earliest local (-4, v8) is the earliest where nothing is tiered, and there is no latest tiered (-5, v9) or pending
-upload (-6, v11) then: offset -1. Not yet: the guard after a leader change, and tiered lookups.
+upload (-6, v11) then: offset -1. Clients are told no offsets that a leader before may have gone beyond (78; 5 below
+v5), nor any by a node that may have been deposed and does not know it (6). Not yet: tiered lookups.
 """
 
 from collections import Counter
@@ -25,6 +26,7 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD =
 SENTINEL_SINCE = {LATEST: 1, EARLIEST: 1, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, PENDING_UPLOAD: 11}
 CONSUMER, DEBUG_REPLICA = -1, -2
 READ_COMMITTED = 1
+NOT_AVAILABLE_SINCE = 5
 
 Found = tuple[int, int, int]
 """Timestamp, offset, leader epoch."""
@@ -56,6 +58,10 @@ class _Lookup:
         self._broker = broker
         self._request = request
         self._of_consumer = request.body.replica_id == CONSUMER
+        self._of_node = request.body.replica_id >= 0
+        self._not_available = (
+            ErrorCode.OFFSET_NOT_AVAILABLE if request.version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+        )
         self._committed = request.body.isolation_level == READ_COMMITTED
         self._asked = Counter((t.name, p.partition_index) for t in request.body.topics for p in t.partitions)
         self._sentinels: dict[int, Callable[[Hosted], Found]] = {
@@ -85,7 +91,9 @@ class _Lookup:
         partition = self._broker.partitions.find_by_name(topic, asked.partition_index)
         if isinstance(partition, ErrorCode):
             return _refused(asked, partition)
-        error = partition.gate(asked.current_leader_epoch)
+        error = partition.gate(asked.current_leader_epoch, by_follower=self._of_node)
+        if not error and self._of_consumer and not self._broker.controller.lease_valid():
+            error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if error:
             return _refused(asked, error)
         try:
@@ -93,6 +101,13 @@ class _Lookup:
         except (OSError, CorruptLog) as failure:
             self._broker.faults.failed(partition, "offset lookup", failure)
             return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
+        if (
+            self._of_consumer
+            and partition.leadership is not None
+            and self._is_guarded(partition, asked.timestamp, offset)
+        ):
+            self._broker.guards.refused += 1
+            return _refused(asked, self._not_available)
         return ListOffsetsPartitionResponse(
             partition_index=asked.partition_index,
             error_code=ErrorCode.NONE,
@@ -100,6 +115,11 @@ class _Lookup:
             offset=offset,
             leader_epoch=leader_epoch,
         )
+
+    def _is_guarded(self, partition: Hosted, timestamp: int, offset: int) -> bool:
+        scope = self._broker.config.list_offsets_guard_scope
+        found = None if offset < 0 else offset
+        return partition.list_guard_refuses(scope, timestamp, found, self._limit(partition))
 
     def _find(self, partition: Hosted, timestamp: int) -> Found:
         if timestamp < 0:

@@ -1,11 +1,14 @@
 """Metadata, versions 0-13: who leads what, and how to reach them.
 
 4 lets the client forbid auto-creation, 8 tells authorised operations, 10 tells ids of topics, 12 asks by them.
+
+It is answered from the image, whose leader epochs never fall: so they do not on a connection either.
 """
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from headrace.broker import forwarding
 from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
 from headrace.controller.pacing import Pace
@@ -74,7 +77,7 @@ async def handle(broker: Broker, request: Request[MetadataRequest]) -> MetadataR
             MetadataResponseBroker(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in image.brokers.values()
         ],
         cluster_id=image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         topics=topics,
         cluster_authorized_operations=cluster_operations,
     )
@@ -105,7 +108,7 @@ async def _create_missing(
         if name is None or name in broker.image.topics or not broker.allowed(principal, Operation.DESCRIBE, name):
             continue
         if broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
-            error = await broker.controller.auto_create(name)
+            error = await forwarding.auto_create(broker, name)
             if error and error is not ErrorCode.REQUEST_TIMED_OUT:
                 not_created[name] = error
         else:

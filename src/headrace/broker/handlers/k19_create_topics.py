@@ -66,6 +66,10 @@ def _refused(name: str, refusal: Refusal) -> CreatableTopicResult:
     return CreatableTopicResult(name=name, error_code=refusal.code, error_message=refusal.message)
 
 
+def refuse_all(body: CreateTopicsRequest, refusal: Refusal) -> CreateTopicsResponse:
+    return CreateTopicsResponse(topics=[_refused(name, refusal) for name in dict.fromkeys(t.name for t in body.topics)])
+
+
 def _created(broker: Broker, request: Request[CreateTopicsRequest], plan: TopicPlan) -> CreatableTopicResult:
     topic_id = ZERO_UUID if request.body.validate_only else plan.topic_id
     if not broker.allowed(request.principal, Operation.DESCRIBE_CONFIGS, plan.name):

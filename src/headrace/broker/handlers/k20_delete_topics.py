@@ -23,7 +23,7 @@ NOT_KNOWN = Refusal(ErrorCode.REQUEST_TIMED_OUT, "The metadata store did not say
 
 async def handle(broker: Broker, request: Request[DeleteTopicsRequest]) -> DeleteTopicsResponse:
     body = request.body
-    named = body.topics or [DeleteTopicState(name=name) for name in body.topic_names]
+    named = _asked(body)
     times = Counter((state.name, state.topic_id) for state in named)
     asked = list({(state.name, state.topic_id): state for state in named}.values())
     if not broker.config.delete_topic_enable:
@@ -47,6 +47,14 @@ async def handle(broker: Broker, request: Request[DeleteTopicsRequest]) -> Delet
         else:
             results.append(_refused(state, NOT_KNOWN if outcome is None else _unknown(state)))
     return DeleteTopicsResponse(responses=results)
+
+
+def _asked(body: DeleteTopicsRequest) -> list[DeleteTopicState]:
+    return body.topics or [DeleteTopicState(name=name) for name in body.topic_names]
+
+
+def refuse_all(body: DeleteTopicsRequest, refusal: Refusal) -> DeleteTopicsResponse:
+    return DeleteTopicsResponse(responses=[_refused(state, refusal) for state in _asked(body)])
 
 
 def _judge(

@@ -1,11 +1,14 @@
 """DeleteRecords, versions 0-2: moves the log start; -1 stands for the high watermark."""
 
+import asyncio
+
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.offsets import (
+    DeleteRecordsPartition,
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
@@ -16,26 +19,78 @@ UP_TO_HIGH_WATERMARK = -1
 
 
 def handle(broker: Broker, request: Request[DeleteRecordsRequest]) -> None:
-    topics = []
-    for topic in request.body.topics:
-        allowed = broker.allowed(request.principal, Operation.DELETE, topic.name)
-        results = []
-        for asked in topic.partitions:
-            partition = broker.partitions.find_by_name(topic.name, asked.partition_index)
-            low_watermark = -1
-            if not allowed:
-                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif isinstance(partition, ErrorCode):
-                error = partition
-            else:
-                error, low_watermark = _delete(broker, partition, asked.offset)
-            results.append(
-                DeleteRecordsPartitionResult(
-                    partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error
-                )
-            )
-        topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
-    request.reply(DeleteRecordsResponse(topics=topics))
+    _Deletion(broker, request).start()
+
+
+class _Deletion:
+    """Answered when the replicas that are there have moved their log starts too, so that none brings records back."""
+
+    def __init__(self, broker: Broker, request: Request[DeleteRecordsRequest]) -> None:
+        self._broker = broker
+        self._request = request
+        self._response = DeleteRecordsResponse(topics=[])
+        self._unsettled: dict[Hosted, DeleteRecordsPartitionResult] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        for topic in self._request.body.topics:
+            results = [self._delete(topic.name, asked) for asked in topic.partitions]
+            self._response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        self._settle()
+
+    def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
+        broker = self._broker
+        partition = broker.partitions.find_by_name(topic, asked.partition_index)
+        low_watermark = -1
+        if not broker.allowed(self._request.principal, Operation.DELETE, topic):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif isinstance(partition, ErrorCode):
+            error = partition
+        else:
+            error, low_watermark = _delete(broker, partition, asked.offset)
+        result = DeleteRecordsPartitionResult(
+            partition_index=asked.partition_index, low_watermark=low_watermark, error_code=error
+        )
+        if not error and isinstance(partition, Hosted):
+            self._unsettled[partition] = result
+        return result
+
+    def _settle(self) -> None:
+        for partition, result in list(self._unsettled.items()):
+            if partition.fault or not partition.is_leading:
+                error = partition.fault or ErrorCode.NOT_LEADER_OR_FOLLOWER
+                result.error_code, result.low_watermark = error, -1
+            elif self._lags(partition, result.low_watermark):
+                self._broker.commits.log_start_waits.setdefault(partition, {})[self._settle] = None
+                continue
+            del self._unsettled[partition]
+        if not self._unsettled:
+            self._finish()
+        elif self._timer is None:
+            timeout_s = max(self._request.body.timeout_ms, 0) / 1000
+            self._timer = self._broker.loop.call_later(timeout_s, self._timed_out)
+
+    def _lags(self, partition: Hosted, low_watermark: int) -> bool:
+        """Whether a replica that is there still holds what was deleted."""
+        if partition.leadership is None:
+            return False
+        image = self._broker.image
+        return any(
+            follower.log_start < low_watermark and image.is_live(broker_id, partition.topic_id, partition.index)
+            for broker_id, follower in partition.leadership.followers.items()
+        )
+
+    def _timed_out(self) -> None:
+        for partition, result in self._unsettled.items():
+            waits = self._broker.commits.log_start_waits.get(partition, {})
+            waits.pop(self._settle, None)
+            result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._request.reply(self._response)
 
 
 def _delete(broker: Broker, partition: Hosted, offset: int) -> tuple[ErrorCode, int]:

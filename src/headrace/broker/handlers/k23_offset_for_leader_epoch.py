@@ -23,13 +23,13 @@ def handle(broker: Broker, request: Request[OffsetForLeaderEpochRequest]) -> Non
             refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         elif not broker.allowed(request.principal, Operation.DESCRIBE, topic.topic):
             refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        results = [_look_up(broker, topic.topic, asked, refusal) for asked in topic.partitions]
+        results = [_look_up(broker, topic.topic, asked, refusal, replica_id >= 0) for asked in topic.partitions]
         topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=results))
     request.reply(OffsetForLeaderEpochResponse(topics=topics))
 
 
 def _look_up(
-    broker: Broker, topic: str, asked: OffsetForLeaderPartition, refusal: ErrorCode
+    broker: Broker, topic: str, asked: OffsetForLeaderPartition, refusal: ErrorCode, by_follower: bool
 ) -> OffsetForLeaderEpochEndOffset:
     result = OffsetForLeaderEpochEndOffset(
         error_code=ErrorCode.NONE, partition=asked.partition, leader_epoch=-1, end_offset=-1
@@ -40,7 +40,7 @@ def _look_up(
     elif isinstance(partition, ErrorCode):
         result.error_code = partition
     else:
-        result.error_code = partition.gate(asked.current_leader_epoch)
+        result.error_code = partition.gate(asked.current_leader_epoch, by_follower)
         if not result.error_code:
             try:
                 result.leader_epoch, result.end_offset = partition.end_offset_for(asked.leader_epoch)

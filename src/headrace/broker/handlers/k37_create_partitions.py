@@ -34,6 +34,16 @@ async def handle(broker: Broker, request: Request[CreatePartitionsRequest]) -> C
     return CreatePartitionsResponse(results=results)
 
 
+def refuse_all(body: CreatePartitionsRequest, refusal: Refusal) -> CreatePartitionsResponse:
+    names = dict.fromkeys(topic.name for topic in body.topics)
+    return CreatePartitionsResponse(
+        results=[
+            CreatePartitionsTopicResult(name=name, error_code=refusal.code, error_message=refusal.message)
+            for name in names
+        ]
+    )
+
+
 async def _grow(broker: Broker, body: CreatePartitionsRequest, asked: CreatePartitionsTopic) -> Refusal | None:
     assignments = None if asked.assignments is None else [assigned.broker_ids for assigned in asked.assignments]
     outcome = await broker.controller.create_partitions(

@@ -34,7 +34,7 @@ async def handle(broker: Broker, request: Request[DescribeClusterRequest]) -> De
         operations = authorized(broker, request.principal, CLUSTER, CLUSTER_OPERATIONS)
     return DescribeClusterResponse(
         cluster_id=broker.image.cluster_id,
-        controller_id=broker.node_id,
+        controller_id=broker.controller_id,
         brokers=[
             DescribeClusterBroker(broker_id=known.id, host=known.host, port=known.port, rack=known.rack)
             for known in broker.image.brokers.values()

@@ -32,6 +32,12 @@ def refused_kind(kind: int) -> Refusal:
     )
 
 
+def refused(kind: int, name: str, refusal: Refusal) -> AlterConfigsResourceResponse:
+    return AlterConfigsResourceResponse(
+        error_code=refusal.code, error_message=refusal.message or None, resource_type=kind, resource_name=name
+    )
+
+
 async def alter(
     broker: Broker, principal: str, alterations: Sequence[Alteration], validate_only: bool
 ) -> list[AlterConfigsResourceResponse]:
@@ -44,11 +50,7 @@ async def alter(
             verdict = Refusal(ErrorCode.INVALID_REQUEST, "A resource is named twice in one request")
         else:
             verdict = await _alter(broker, principal, alteration, validate_only)
-        responses.append(
-            AlterConfigsResourceResponse(
-                error_code=verdict.code, error_message=verdict.message or None, resource_type=kind, resource_name=name
-            )
-        )
+        responses.append(refused(kind, name, verdict))
     return responses
 
 

@@ -1,0 +1,183 @@
+"""What an answer of the leader does to each partition of a fetcher: appended, cut, repaired, delayed or given up.
+
+Whether a partition still wants its part of the answer is looked at in the very step that uses it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from headrace.broker.disk import DiskFaults
+from headrace.broker.partitions import Hosted
+from headrace.broker.replicator_asking import EARLIEST, LATEST, Leader, list_offsets
+from headrace.broker.replicator_logs import FollowerLogs
+from headrace.core.following import Append, Diverged, Fail, FailedPartitions, FetcherPartitions, OutOfRange, Phase, Step
+from headrace.core.truncation import AskEarliest, repair
+from headrace.errors import CorruptLog, ErrorCode
+from headrace.runtime import Clock
+from headrace.storage.log import Log
+from headrace.wire.messages.fetch import PartitionData
+
+log = logging.getLogger(__name__)
+
+BYTES_PER_TURN = 2 << 20
+"""What is appended between two turns of the loop."""
+
+PART_COST_BYTES = 16 << 10
+"""What a part without records counts for."""
+
+
+class _Unsynced(NamedTuple):
+    partition: Hosted
+    opened: Log
+    told: Append
+    fault: str | None
+    leader_epoch: int
+
+
+class Answers:
+    def __init__(
+        self,
+        partitions: FetcherPartitions[Hosted],
+        failed: FailedPartitions[Hosted],
+        logs: FollowerLogs,
+        faults: DiskFaults,
+        clock: Clock,
+        on_failed: Callable[[Hosted, str, int], None],
+    ) -> None:
+        self._partitions = partitions
+        self._failed = failed
+        self._logs = logs
+        self._faults = faults
+        self._clock = clock
+        self._on_failed = on_failed
+        self._unsynced: list[_Unsynced] = []
+        self._out_of_range: dict[Hosted, int] = {}  # leader epochs
+
+    async def take(
+        self, parts: Iterable[tuple[Hosted, PartitionData]], leader: Leader, replica_id: int, timeout_ms: int
+    ) -> None:
+        """PeerLost and the like if the leader has to be asked for its offsets and does not answer."""
+        self._unsynced, self._out_of_range = [], {}
+        taken = 0
+        for partition, part in parts:
+            self._guarded(partition, "append", self._take_part, partition, part)
+            taken += PART_COST_BYTES + len(part.records or b"")
+            if taken >= BYTES_PER_TURN:
+                taken = 0
+                await asyncio.sleep(0)
+        for unsynced in self._unsynced:
+            await self._sync(unsynced)
+        if self._out_of_range:
+            await self._repair(self._out_of_range, leader, replica_id, timeout_ms)
+
+    def _guarded(self, partition: Hosted, doing: str, do: Callable[..., None], *args: object) -> None:
+        """Nothing that happens to one partition happens to the others."""
+        try:
+            do(*args)
+        except (OSError, CorruptLog) as error:
+            self._faults.lost(partition, doing, error)
+        except Exception as error:  # any other trouble is this partition's own, and waits for its next leader epoch
+            log.debug("%s: %s failed", partition, doing, exc_info=True)
+            self._tell(partition, self._partitions.fail(partition, _reason(error), self._clock.monotonic_ms()))
+
+    def _take_part(self, partition: Hosted, part: PartitionData) -> None:
+        step = self._partitions.judge(partition, part, self._clock.monotonic_ms())
+        if isinstance(step, Append):
+            self._append(partition, step)
+        elif isinstance(step, Diverged):
+            self._logs.cut(partition, step)
+            self._truncated(partition)
+        elif isinstance(step, OutOfRange):
+            self._out_of_range[partition] = self._partitions.position(partition).leader_epoch
+        else:
+            self._tell(partition, step)
+
+    def _tell(self, partition: Hosted, step: Step) -> None:
+        if isinstance(step, Fail):
+            failed = self._failed.get(partition)
+            self._on_failed(partition, step.reason, -1 if failed is None else failed.leader_epoch)
+
+    # Appending.
+
+    def _append(self, partition: Hosted, told: Append) -> None:
+        leader_epoch = self._partitions.position(partition).leader_epoch
+        fault = self._logs.append(partition, told, leader_epoch)
+        opened = partition.log
+        if told.records and opened.needs_flush_before_ack():
+            self._unsynced.append(_Unsynced(partition, opened, told, fault, leader_epoch))
+        else:
+            self._settle(partition, told, fault)
+
+    def _settle(self, partition: Hosted, told: Append, fault: str | None) -> None:
+        self._logs.settle(partition, told)
+        opened = partition.log
+        self._partitions.appended(partition, opened.log_end_offset, opened.epochs.latest, partition.log_start_offset)
+        if fault is not None:
+            log.warning("%s: what the leader sent cannot be used, and is asked for again: %s", partition, fault)
+            self._partitions.delay(partition, self._clock.monotonic_ms(), ErrorCode.CORRUPT_MESSAGE)
+
+    async def _sync(self, unsynced: _Unsynced) -> None:
+        partition, opened, told, fault, leader_epoch = unsynced
+        if partition.log_if_open is not opened:
+            return
+        try:
+            await self._logs.sync(partition, opened)
+        except OSError as error:
+            if partition.log_if_open is opened:
+                self._faults.lost(partition, "flush", error)
+            return
+        if self._is_current(partition, leader_epoch, Phase.FETCHING):
+            self._guarded(partition, "append", self._settle, partition, told, fault)
+
+    def _is_current(self, partition: Hosted, leader_epoch: int, phase: Phase) -> bool:
+        """Whether it is still this fetcher's to act on, after something was waited for."""
+        partitions = self._partitions
+        return partitions.phase(partition) is phase and partitions.position(partition).leader_epoch == leader_epoch
+
+    # Cutting.
+
+    def _truncated(self, partition: Hosted) -> None:
+        opened = partition.log
+        self._partitions.truncated(partition, opened.log_end_offset, opened.epochs.latest, partition.log_start_offset)
+
+    async def _repair(self, asked: dict[Hosted, int], leader: Leader, replica_id: int, timeout_ms: int) -> None:
+        latest = await list_offsets(leader, replica_id, LATEST, asked, timeout_ms)
+        asked = self._repaired(asked, latest, None)
+        if asked:
+            earliest = await list_offsets(leader, replica_id, EARLIEST, asked, timeout_ms)
+            self._repaired(asked, latest, earliest)
+
+    def _repaired(
+        self,
+        asked: dict[Hosted, int],
+        latest: dict[Hosted, int | ErrorCode],
+        earliest: dict[Hosted, int | ErrorCode] | None,
+    ) -> dict[Hosted, int]:
+        """Does what can be decided by now; the rest is returned."""
+        undecided: dict[Hosted, int] = {}
+
+        def decide(partition: Hosted, leader_epoch: int) -> None:
+            for found in (latest, earliest or latest):
+                error = found[partition]
+                if isinstance(error, ErrorCode):
+                    now_ms = self._clock.monotonic_ms()
+                    self._tell(partition, self._partitions.repair_refused(partition, error, leader_epoch, now_ms))
+                    return
+            known_earliest = None if earliest is None else earliest[partition]
+            decided = repair(partition.log.log_end_offset, latest[partition], known_earliest)
+            if isinstance(decided, AskEarliest):
+                undecided[partition] = leader_epoch
+                return
+            self._logs.repair(partition, decided)
+            self._truncated(partition)
+
+        for partition, leader_epoch in asked.items():
+            if self._is_current(partition, leader_epoch, Phase.TRUNCATING):
+                self._guarded(partition, "truncation", decide, partition, leader_epoch)
+        return undecided
+
+
+def _reason(error: Exception) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,107 @@
+"""Requests of a follower: what it fetches, and the leader's offsets where it stands outside of them."""
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol, TypeVar
+
+from headrace.broker.partitions import Hosted
+from headrace.config import BrokerConfig
+from headrace.core.cluster import RegisteredBroker
+from headrace.core.fetching import Ask
+from headrace.core.following import Position
+from headrace.errors import ErrorCode
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, ForgottenTopic, ReplicaState
+from headrace.wire.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
+from headrace.wire.struct import Message
+
+M = TypeVar("M", bound=Message)
+
+FETCH_VERSION = 17
+LIST_OFFSETS_VERSION = 7
+LATEST, EARLIEST = -1, -2
+
+
+class Leader(Protocol):
+    """A connection to the node that leads."""
+
+    async def request(self, message: Message, answer: type[M], version: int | None, timeout_ms: int) -> M: ...
+    def close(self, reason: str = ...) -> None: ...
+
+
+class Leaders(Protocol):
+    async def connect(self, broker: RegisteredBroker, client_id: str) -> Leader:
+        """A connection for the caller alone. Raises PeerLost."""
+        ...
+
+
+def fetch_request(ask: Ask[Hosted, Position], replica: ReplicaState, config: BrokerConfig) -> FetchRequest:
+    """Lists what changed since the last one, and no more."""
+    topics: dict[bytes, FetchTopic] = {}
+    for partition, position in ask.listed:
+        topic = topics.get(partition.topic_id)
+        if topic is None:
+            topic = topics[partition.topic_id] = FetchTopic(topic_id=partition.topic_id, partitions=[])
+        topic.partitions.append(
+            FetchPartition(
+                partition=partition.index,
+                current_leader_epoch=position.leader_epoch,
+                fetch_offset=position.fetch_offset,
+                last_fetched_epoch=position.last_fetched_epoch,
+                log_start_offset=position.log_start,
+                partition_max_bytes=config.replica_fetch_max_bytes,
+            )
+        )
+    forgotten: dict[bytes, ForgottenTopic] = {}
+    for partition in ask.forgotten:
+        forgotten.setdefault(
+            partition.topic_id, ForgottenTopic(topic_id=partition.topic_id, partitions=[])
+        ).partitions.append(partition.index)
+    return FetchRequest(
+        replica_state=replica,
+        max_wait_ms=config.replica_fetch_wait_max_ms,
+        min_bytes=config.replica_fetch_min_bytes,
+        max_bytes=config.replica_fetch_response_max_bytes,
+        session_id=ask.session_id,
+        session_epoch=ask.epoch,
+        topics=list(topics.values()),
+        forgotten_topics_data=list(forgotten.values()),
+    )
+
+
+async def list_offsets(
+    leader: Leader, replica_id: int, timestamp: int, asked: Mapping[Hosted, int], timeout_ms: int
+) -> dict[Hosted, int | ErrorCode]:
+    """LATEST or EARLIEST of each partition, asked with its leader epoch. What is not answered counts as refused."""
+    request = ListOffsetsRequest(replica_id=replica_id, topics=_by_topic(timestamp, asked.items()))
+    answer = await leader.request(request, ListOffsetsResponse, LIST_OFFSETS_VERSION, timeout_ms)
+    told = {(topic.name, part.partition_index): part for topic in answer.topics for part in topic.partitions}
+    found: dict[Hosted, int | ErrorCode] = {}
+    for partition in asked:
+        part = told.get((partition.topic, partition.index))
+        if part is None or (not part.error_code and part.offset < 0):
+            found[partition] = ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            found[partition] = error_of(part.error_code) if part.error_code else part.offset
+    return found
+
+
+def error_of(code: int) -> ErrorCode:
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _by_topic(timestamp: int, asked: Iterable[tuple[Hosted, int]]) -> list[ListOffsetsTopic]:
+    topics: dict[str, ListOffsetsTopic] = {}
+    for partition, leader_epoch in asked:
+        topics.setdefault(partition.topic, ListOffsetsTopic(name=partition.topic, partitions=[])).partitions.append(
+            ListOffsetsPartition(
+                partition_index=partition.index, current_leader_epoch=leader_epoch, timestamp=timestamp
+            )
+        )
+    return list(topics.values())

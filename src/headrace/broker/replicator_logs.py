@@ -1,0 +1,100 @@
+"""What a follower does to its logs. Everything happens in one step of the loop, except for a sync that is asked for.
+
+OSError and CorruptLog are the disk's; any other exception is this partition's own trouble. Nothing here knows of
+fetchers.
+"""
+
+import logging
+
+from headrace.broker.disk import FILES_LANE
+from headrace.broker.partitions import Hosted
+from headrace.core.fetched import take
+from headrace.core.following import Append, Diverged, Position
+from headrace.core.truncation import Keep, RestartAt, TruncateTo, truncation_offset
+from headrace.runtime import Clock, Offload
+from headrace.storage.log import Log
+
+log = logging.getLogger(__name__)
+
+
+class FollowerLogs:
+    def __init__(self, clock: Clock, offload: Offload) -> None:
+        self._clock = clock
+        self._offload = offload
+        self.appended_bytes = 0
+        self._doubted: dict[Hosted, None] = {}
+
+    def doubt(self, partition: Hosted) -> None:
+        """A sync failed: nobody knows what of the log is on the disk above its recovery point."""
+        self._doubted[partition] = None
+
+    def trust(self, partition: Hosted) -> None:
+        self._doubted.pop(partition, None)
+
+    def position(self, partition: Hosted, leader_epoch: int) -> Position:
+        """Opens the log."""
+        opened = partition.log
+        if partition in self._doubted:
+            self.truncate(partition, opened.recovery_point, "its last sync failed")
+            self.trust(partition)
+        return Position(leader_epoch, opened.log_end_offset, opened.epochs.latest, partition.log_start_offset)
+
+    def append(self, partition: Hosted, records: Append, leader_epoch: int) -> str | None:
+        """Writes what may follow the log; what was wrong with the rest, if anything. `settle` makes it count."""
+        if not records.records:
+            return None
+        opened = partition.log
+        is_empty = opened.log_start_offset == opened.log_end_offset
+        batches, fault = take(
+            records.records, opened.log_end_offset, opened.epochs.latest, leader_epoch, is_empty=is_empty
+        )
+        if batches:
+            first_offset = batches[0][1].base_offset
+            if first_offset < opened.log_end_offset:
+                opened.truncate_fully_and_start_at(first_offset)
+            opened.append(batches, self._clock.wall_ms(), is_fetched=True)
+            self.appended_bytes += sum(len(batch) for batch, _ in batches)
+        return fault
+
+    async def sync(self, partition: Hosted, opened: Log) -> None:
+        """`flush.messages` is reached: what was appended does not count before it is on the disk."""
+        job = opened.flush_job()
+        await self._offload.run(FILES_LANE, job.run)
+        if partition.log_if_open is opened:
+            opened.flushed(job, self._clock.wall_ms())
+
+    def settle(self, partition: Hosted, told: Append) -> None:
+        """The log end counts, and with it what the leader says of the high watermark and of the log start."""
+        opened = partition.log
+        partition.follower_appended(opened.log_end_offset, told.high_watermark, told.log_start)
+        if partition.log_start_offset > opened.log_start_offset:
+            opened.advance_log_start(partition.log_start_offset)
+
+    def cut(self, partition: Hosted, diverged: Diverged) -> None:
+        opened = partition.log
+        offset = truncation_offset(opened.epochs, opened.log_end_offset, diverged.epoch, diverged.end_offset)
+        self.truncate(partition, offset, f"the leader's epoch {diverged.epoch} ended at {diverged.end_offset}")
+
+    def repair(self, partition: Hosted, decided: TruncateTo | RestartAt | Keep) -> None:
+        if isinstance(decided, TruncateTo):
+            self.truncate(partition, decided.offset, f"the leader's log ends at {decided.offset}")
+        elif isinstance(decided, RestartAt):
+            log.info("%s begins anew at offset %d, where the leader's log begins", partition, decided.offset)
+            partition.log.truncate_fully_and_start_at(decided.offset)
+            partition.restarted_at(decided.offset)
+
+    def truncate(self, partition: Hosted, offset: int, reason: str) -> None:
+        opened = partition.log
+        before, high_watermark = opened.log_end_offset, partition.high_watermark
+        opened.truncate_to(offset)
+        partition.truncated_to(opened.log_end_offset)
+        if opened.log_end_offset < before:
+            log.log(
+                logging.WARNING if opened.log_end_offset < high_watermark else logging.INFO,
+                "%s is cut from offset %d to %d, with the high watermark at %d: %s",
+                partition,
+                before,
+                opened.log_end_offset,
+                high_watermark,
+                reason,
+            )
