@@ -3,13 +3,16 @@
 import asyncio
 import errno
 import random
+from pathlib import Path
 
 import pytest
 
+from headrace.broker import replicator_metrics
 from headrace.core.following import FetcherPartitions
 from headrace.core.partition import Partition
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.storage.log import Log
+from headrace.storage.os_files import OsFiles
 from headrace.wire.apis import APIS
 from headrace.wire.messages.fetch import PartitionData
 from tests.broker.following import Following, following, record_of
@@ -243,8 +246,84 @@ async def test_t461_9_each_failure_is_one_line_with_partition_epoch_and_reason()
         assert "after 5: " in bench.lines.errors[1]
 
 
-def test_t461_10_moves_between_log_directories_are_not_offered() -> None:
+def metrics(bench: Following) -> str:
+    now_ms = bench.clock.monotonic_ms()
+    return "".join(family.text() for family in replicator_metrics.families(bench.replicator, now_ms))
+
+
+async def test_t461_10_moves_between_log_directories_are_not_offered_but_measured() -> None:
     assert 34 not in APIS
+    async with following() as bench:
+        name = "kafka_server_replicaalterlogdirsmanager_failedpartitionscount"
+        assert f'{name}{{clientId="ReplicaAlterLogDirs"}} 0\n' in metrics(bench)
+
+
+async def test_metrics_tell_of_lags_rates_and_failures() -> None:
+    async with following(3) as bench:
+        of_fetchers = "kafka_server_replicafetchermanager_"
+        assert f'{of_fetchers}minfetchrate{{clientId="Replica"}} 0\n' in metrics(bench)
+        failing(bench, 0)
+        bench.follow(0, 1, 2)
+        bench.produce(0)
+        bench.produce(1, records=4)
+        bench.led(2).append(records=5)
+        bench.led(2).next_changes = [spoilt]
+        await bench.until_equal(1)
+        await until(lambda: bench.failed_indexes == [0])
+        await bench.until_equal(2)
+        told = metrics(bench)
+        for name, value in (("failedpartitionscount", 1), ("maxlag", 0), ("deadthreadcount", 0)):
+            assert f'{of_fetchers}{name}{{clientId="Replica"}} {value}\n' in told
+        assert f'{of_fetchers}minfetchrate{{clientId="Replica"}} 0\n' not in told
+        replicated = sum(len(bench.content(index)) for index in (1, 2))
+        assert f"kafka_server_brokertopicmetrics_replicationbytesin_total {replicated}\n" in told
+        series = "".join(replicator_metrics.lag_series(bench.replicator)).splitlines()
+        name = "kafka_server_fetcherlagmetrics_consumerlag"
+        assert series == [
+            f"# TYPE {name} gauge",
+            f'{name}{{clientId="ReplicaFetcherThread-0-2",topic="t",partition="1"}} 0',
+            f'{name}{{clientId="ReplicaFetcherThread-0-2",topic="t",partition="2"}} 0',
+        ]
+
+
+async def test_the_lag_is_what_the_leader_has_committed_beyond_the_log() -> None:
+    async with following(settings={"replica.fetch.max.bytes": "100"}) as bench:
+        for _ in range(5):
+            bench.produce()
+        lags: list[int | None] = []
+
+        def look(part: PartitionData) -> PartitionData:
+            lags.append(bench.replicator.lag(bench[0]))
+            return part
+
+        bench.led().next_changes = [look] * 4
+        bench.follow(0)
+        await bench.until_equal(0)
+        assert lags == [0, 4, 3, 2]
+
+
+async def test_an_error_of_one_file_of_a_real_disk_is_one_partitions(tmp_path: Path) -> None:
+    """Where the next segment should come there is a directory."""
+    topic = {"segment.bytes": "1000"}
+    async with following(6, topic=topic, files=OsFiles(100), data=str(tmp_path)) as bench:
+        bench.follow(*range(6))
+        for index in range(6):
+            bench.produce(index)
+        await bench.until_equal(*range(6))
+        for offset in range(1, 60):
+            (tmp_path / "logs" / "t-3" / f"{offset:020d}.log").mkdir()
+        for _ in range(50):
+            for index in range(6):
+                bench.produce(index)
+        await bench.until_equal(0, 1, 2, 4, 5)
+        await until(lambda: bench.failed_indexes == [3])
+        assert len(bench[0].log.segments) > 2 and not bench.faults.offline_directories
+        (line,) = bench.lines.errors
+        assert "Is a directory" in line
+        for offset in range(1, 60):
+            (tmp_path / "logs" / "t-3" / f"{offset:020d}.log").rmdir()
+        bench.follow(3, leader_epoch=1)
+        await bench.until_equal(*range(6))
 
 
 async def test_a_log_that_cannot_be_opened_fails_at_once() -> None:

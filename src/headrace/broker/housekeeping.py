@@ -12,7 +12,6 @@ from headrace.broker.broker import Broker
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
-from headrace.model import TopicPartition
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
@@ -97,14 +96,8 @@ class Housekeeping:
         for directory in self._broker.partitions.directories:
             if directory.path in self._broker.faults.offline_directories:
                 continue
-            # Not the log's end: what waits for its sync was promised to nobody.
-            committed = {
-                TopicPartition(partition.topic, partition.index): partition.high_watermark
-                for partition in self._broker.partitions.open
-                if partition.directory is directory
-            }
             try:
-                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job(committed))
+                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job())
             except OSError as error:
                 self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
 

@@ -50,6 +50,8 @@ class Partitions:
     def __init__(self, directories: Sequence[LogDir], random: Random, image: ClusterImage) -> None:
         self.directories = directories
         self._image = image
+        for directory in directories:
+            directory.high_watermark_of = self._high_watermark_of
         self.truncated_below_high_watermark = 0
         self._random = random
         self._by_name: dict[str, HostedTopic] = {}
@@ -96,6 +98,11 @@ class Partitions:
         if not 0 <= index < len(known.partitions):
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def _high_watermark_of(self, name: str, index: int) -> int | None:
+        topic = self._by_name.get(name)
+        partition = None if topic is None else topic.partitions.get(index)
+        return None if partition is None else partition.high_watermark
 
     # Hosting.
 

@@ -91,7 +91,6 @@ class Replicator:
         if home is not None:
             home.fetcher.remove(partition)
         self.failed.discard(partition)
-        self.logs.trust(partition)
         self._faults.given_up.pop(partition, None)
 
     def lag(self, partition: Hosted) -> int | None:
@@ -127,9 +126,9 @@ class Replicator:
         """Its own disk trouble. Nobody touches the files before the next leader epoch."""
         if partition in self._faults.given_up:
             return
+        if doing == SYNC and partition.log_if_open is not None:
+            self.logs.doubt(partition, partition.log_if_open.recovery_point)
         self._faults.give_up(partition)
-        if doing == SYNC:
-            self.logs.doubt(partition)
         home = self._homes.get(partition)
         if home is not None:
             home.fetcher.remove(partition)

@@ -22,21 +22,18 @@ class FollowerLogs:
         self._clock = clock
         self._offload = offload
         self.appended_bytes = 0
-        self._doubted: dict[Hosted, None] = {}
+        self._doubted: dict[Hosted, int] = {}
 
-    def doubt(self, partition: Hosted) -> None:
-        """A sync failed: nobody knows what of the log is on the disk above its recovery point."""
-        self._doubted[partition] = None
-
-    def trust(self, partition: Hosted) -> None:
-        self._doubted.pop(partition, None)
+    def doubt(self, partition: Hosted, recovery_point: int) -> None:
+        """A sync failed: nobody knows what is on the disk from there on. It is cut when it is followed again."""
+        self._doubted = {known: offset for known, offset in self._doubted.items() if not known.fault}
+        self._doubted[partition] = recovery_point
 
     def position(self, partition: Hosted, leader_epoch: int) -> Position:
         """Opens the log."""
         opened = partition.log
-        if partition in self._doubted:
+        if self._doubted.pop(partition, -1) == opened.recovery_point:  # else it was synced since
             self.truncate(partition, opened.recovery_point, "its last sync failed")
-            self.trust(partition)
         return Position(leader_epoch, opened.log_end_offset, opened.epochs.latest, partition.log_start_offset)
 
     def append(self, partition: Hosted, records: Append, leader_epoch: int) -> str | None:

@@ -60,6 +60,8 @@ class LogDir:
             before_first_change=self._unmark,
             on_lowered_recovery_point=lambda: self.checkpoint_job()(),
         )
+        self.high_watermark_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
+        """Whoever hosts the partitions knows. A log of which it says nothing has committed all that it holds."""
         self.was_clean = files.exists(f"{self._logs_path}/{MARKER_NAME}")
         self._remembered = self._read_state()
         self._offsets = OffsetFiles(files, self._logs_path)
@@ -207,11 +209,14 @@ class LogDir:
         self._offsets.forget(name)
 
     def checkpoint_job(self, high_watermarks: Mapping[TopicPartition, int] | None = None) -> Callable[[], None]:
-        """Writes where recovery has to begin; the job may run in another thread.
+        """Writes where recovery has to begin, and what is committed; the job may run in another thread."""
+        return self._offsets.job(
+            self._logs.items(), self._high_watermarks() if high_watermarks is None else high_watermarks
+        )
 
-        Without a high watermark a log's end is its high watermark, as for a single replica.
-        """
-        return self._offsets.job(self._logs.items(), high_watermarks)
+    def _high_watermarks(self) -> dict[TopicPartition, int]:
+        known = ((name, self.high_watermark_of(*name)) for name in self._logs)
+        return {name: offset for name, offset in known if offset is not None}
 
     # Whose directory
 
@@ -280,6 +285,8 @@ class LogDir:
         self, high_watermarks: Mapping[TopicPartition, int] | None = None, *, broker_epoch: int = -1
     ) -> list[tuple[TopicPartition, OSError]]:
         """A clean stop. Logs that could not be brought to the disk are returned: they are checked at the next start."""
+        if high_watermarks is None:
+            high_watermarks = self._high_watermarks()
         failures = [(name, OSError("its disk had failed")) for name in sorted(self._given_up)]
         logs = sorted(self._logs.items())
         close = self._close_together if len(logs) > CLOSED_ONE_BY_ONE_MAX else _close_one_by_one
