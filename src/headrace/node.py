@@ -236,15 +236,7 @@ class Node:
         isr_updates = IsrUpdates(
             loop=loop, clock=ports.clock, image=image, controller=controller, peers=peers, commits=commits
         )
-        replicator = Replicator(
-            node_id=self.config.node_id,
-            broker_epoch=lambda: controller.registration.epoch,
-            clock=ports.clock,
-            offload=ports.offload,
-            leaders=peers,
-            faults=faults,
-            config=lambda: image.broker_config,
-        )
+        replicator = self._replicator(controller, peers, faults)
         roles = Roles(
             loop=loop,
             clock=ports.clock,
@@ -295,6 +287,17 @@ class Node:
             return listening
         host, port = _split(self.config.advertise)
         return Address(host, port or listening.port)
+
+    def _replicator(self, controller: Controller, peers: Peers, faults: DiskFaults) -> Replicator:
+        return Replicator(
+            node_id=self.config.node_id,
+            broker_epoch=lambda: controller.registration.epoch,
+            clock=self._ports.clock,
+            offload=self._ports.offload,
+            leaders=peers,
+            faults=faults,
+            config=lambda: controller.image.broker_config,
+        )
 
     def _gate(self, dispatcher: Dispatcher) -> Callable[[Connection, bytearray], None]:
         """The port is open before the partitions are: whoever is that early comes again."""

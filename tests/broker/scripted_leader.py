@@ -102,6 +102,8 @@ class ScriptedLeader:
         self.names: dict[str, bytes] = {}
         self.requests: list[FetchRequest] = []
         self.offsets_asked: list[ListOffsetsRequest] = []
+        self.before_offsets: Callable[[], None] = lambda: None
+        """Runs when offsets are asked for."""
         self.is_down = False
         self.connections = 0
         self.session_id = 0
@@ -189,6 +191,7 @@ class ScriptedLeader:
 
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         self.offsets_asked.append(request)
+        self.before_offsets()
         topics = []
         for topic in request.topics:
             answers = []

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from tests.net.loops import until
 FOR_EVER = 1 << 60
 
 
-def failing(bench: Following, index: int, operation: str = "write", **how: int) -> None:
+def failing(bench: Following, index: int | str, operation: str = "write", **how: int) -> None:
     bench.memory.fail(operation, f"*/t-{index}/*.log", errno.EIO, **{"times": FOR_EVER, **how})
 
 
@@ -93,7 +94,7 @@ async def test_t461_4_one_that_becomes_the_leader_has_not_failed() -> None:
 
 async def test_t461_5_when_all_have_failed_the_task_is_gone_until_the_next_epoch() -> None:
     async with following(5) as bench:
-        failing(bench, "*")  # type: ignore[arg-type]
+        failing(bench, "*")
         bench.follow(*range(5))
         for index in range(5):
             bench.produce(index)
@@ -175,7 +176,12 @@ async def test_records_from_before_the_log_end_fail_the_partition() -> None:
         bench.produce(0)
         bench.follow(0, 1)
         await bench.until_equal(0)
-        bench.led(0).next_changes = [lambda part: setattr(part, "records", bench.led().batches[0][2]) or part]  # type: ignore[func-returns-value]
+
+        def old(part: PartitionData) -> PartitionData:
+            part.records = bench.led().batches[0][2]
+            return part
+
+        bench.led(0).next_changes = [old]
         bench.produce(1)
         await bench.until_equal(1)
         await until(lambda: bench.failed_indexes == [0])
@@ -194,11 +200,11 @@ async def test_t461_8_nothing_that_is_raised_for_one_partition_ends_the_fetcher(
     async with following(12) as bench:
         lucky = bench[11]
 
-        def sometimes(owner: type, name: str, is_lucky: "object") -> None:
+        def sometimes(owner: type, name: str, is_lucky: Callable[[object], bool]) -> None:
             original = getattr(owner, name)
 
             def wrapped(self: object, *args: object, **more: object) -> object:
-                if not is_lucky(self) and chance.random() < 0.2:  # type: ignore[operator]
+                if not is_lucky(self) and chance.random() < 0.2:
                     raise chance.choice(raised)
                 return original(self, *args, **more)
 

@@ -5,7 +5,6 @@ import pytest
 from headrace.core.epochs import EpochEntry
 from headrace.core.following import Phase
 from headrace.wire.messages.fetch import PartitionData
-from headrace.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from tests.broker.following import Following, following
 from tests.broker.scripted_leader import LedLog
 from tests.net.loops import until
@@ -139,13 +138,11 @@ async def test_offsets_are_not_asked_for_again_when_they_are_refused() -> None:
         bench.produce(1)
         bench.follow(0, 1)
         # The leader's epoch moves on between the fetch and the question.
-        answer = bench.leader._list_offsets
 
-        def late(request: ListOffsetsRequest) -> ListOffsetsResponse:
+        def move_on() -> None:
             led.leader_epoch = 1
-            return answer(request)
 
-        bench.leader._list_offsets = late  # type: ignore[method-assign]
+        bench.leader.before_offsets = move_on
         await bench.until_equal(1)
         await until(lambda: bench.failed_indexes == [0])
         assert bench.lines.errors == [
@@ -161,17 +158,10 @@ async def test_a_repair_that_is_overtaken_by_a_new_epoch_does_nothing() -> None:
         led = bench.led()
         led.log_start = led.log_end = led.high_watermark = 6
         bench.follow(0)
-        answer = bench.leader._list_offsets
-
-        def overtaken(request: ListOffsetsRequest) -> ListOffsetsResponse:
-            found = answer(request)
-            if len(bench.leader.offsets_asked) == 1:
-                bench.replicator.stop(bench[0])
-            return found
-
-        bench.leader._list_offsets = overtaken  # type: ignore[method-assign]
+        bench.leader.before_offsets = lambda: bench.replicator.stop(bench[0])
         await until(lambda: not bench.replicator.fetchers)
         assert bench[0].log_end_offset == 2
+        bench.leader.before_offsets = lambda: None
         bench.follow(0, leader_epoch=1)
         await until(lambda: bench[0].log_end_offset == 6)
         (fetcher,) = bench.replicator.fetchers.values()
