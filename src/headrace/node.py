@@ -162,6 +162,8 @@ class Node:
         broker = self.broker = self._assemble(hub, image, controller, partitions)
         # In one turn with the load: every later change of the image is told.
         broker.roles.start()
+        if partitions.has_lost_records:
+            controller.lost_data()
         partitions.set_strays_aside()
         controller.listen(_follow(broker, hub, self._limits))
         await self._listen(hub, broker, directories)

@@ -233,3 +233,30 @@ def test_t461_4_a_failed_one_that_is_elected_leads() -> None:
         assert replicas.at(victim).log_end_offset == 2
 
     play(scenario)
+
+
+def test_a_replica_that_is_damaged_below_what_was_synced_is_cut_and_fetched_again() -> None:
+    """Its next registration tells that it has lost something, so that it is not taken for whole."""
+
+    async def scenario(replicas: Replicas) -> None:
+        await replicas.create(1, flush_messages="1")
+        for value in (b"1", b"2", b"3"):
+            assert await replicas.produce(value)
+        await replicas.until_equal()
+        damaged = 1 + replicas.leader_of() % 3
+        node = replicas.world.nodes[damaged - 1]
+        assert node.node is not None and node.node.broker is not None
+        epoch_before = node.node.broker.image.brokers[damaged].epoch
+        replicas.at(damaged).directory.checkpoint_job()()
+        replicas.kill(damaged)
+        content = node.machine.files.inode(f"/data{damaged}/logs/{TOPIC}-0/00000000000000000000.log").data
+        content[-1] ^= 1
+        replicas.start(damaged)
+        await replicas.until_equal()
+        broker = node.node.broker
+        assert broker is not None
+        registered = broker.image.brokers[damaged]
+        assert registered.epoch > epoch_before and registered.intact_since == registered.epoch
+        assert len(replicas.replicator(damaged).failed) == 0
+
+    play(scenario)

@@ -53,6 +53,8 @@ class Partitions:
         for directory in directories:
             directory.high_watermark_of = self._high_watermark_of
         self.truncated_below_high_watermark = 0
+        self.has_lost_records = False
+        """Whether recovery cut more than a batch in the middle of which the process died, or could not be done."""
         self._random = random
         self._by_name: dict[str, HostedTopic] = {}
         self._by_id: dict[bytes, HostedTopic] = {}
@@ -114,11 +116,12 @@ class Partitions:
         for index in indexes:
             directory = self._home_of(topic, index)
             partition = Hosted(topic, index, topic.partitions[index], directory, self._open_log)
-            if len(topic.partitions[index].replicas) > 1:
+            is_replicated = len(topic.partitions[index].replicas) > 1
+            if is_replicated:
                 partition.stop_serving()  # until its role is known
             hosted.partitions[index] = partition
             self._hosted_in[directory] += 1
-            self._recall(partition)
+            self._recall(partition, is_replicated)
 
     def _home_of(self, topic: Topic, index: int) -> LogDir:
         """Where its files are, else the emptiest directory."""
@@ -139,7 +142,7 @@ class Partitions:
         """Nothing new comes to a directory whose disk has failed, while there is another."""
         self._retired.add(directory)
 
-    def _recall(self, partition: Hosted) -> None:
+    def _recall(self, partition: Hosted, is_replicated: bool) -> None:
         """After a clean stop nothing is opened; after another one the log says itself what it has."""
         directory, name, index = partition.directory, partition.topic, partition.index
         if not directory.exists(name, index):
@@ -150,10 +153,22 @@ class Partitions:
             partition.log_found(remembered.log_start_offset, remembered.log_end_offset, committed)
             return
         try:
-            _ = partition.log
+            self._recover(partition, is_replicated)
         except (OSError, CorruptLog) as failure:
+            self.has_lost_records = True
             log.error("%s is offline: its log cannot be opened: %s", partition, failure)
             partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _recover(self, partition: Hosted, is_replicated: bool) -> None:
+        try:
+            _ = partition.log
+        except CorruptLog as failure:
+            if not is_replicated:
+                raise  # what can still be read is all that there is
+            self.has_lost_records = True
+            log.warning("%s is cut where it is damaged, and fetched again from there on: %s", partition, failure)
+            partition.directory.distrust(partition.topic, partition.index)
+            _ = partition.log
 
     def _tell_loss(self, partition: Hosted) -> None:
         promised = partition.directory.checkpointed_high_watermark(partition.topic, partition.index)
@@ -179,6 +194,9 @@ class Partitions:
         committed = partition.directory.checkpointed_high_watermark(partition.topic, partition.index)
         partition.log_found(opened.log_start_offset, opened.log_end_offset, committed)
         self._tell_loss(partition)
+        recovery = opened.recovery
+        if recovery is not None and recovery.reason is not None and not recovery.is_torn_tail:
+            self.has_lost_records = True
         self.open[partition] = None
         return opened
 

@@ -31,6 +31,9 @@ log = logging.getLogger(__name__)
 OPENED_PER_TURN = 20
 """Logs that are opened between two turns of the loop: a new leader may come with ten thousand partitions."""
 
+REGISTERED_EVERY_MS = 100
+"""How often a node without a registration looks whether it has one."""
+
 GOODBYE_MS_MAX = 1_000
 RATE_EVERY_MS = 5_000
 RATE_MARKS = 13
@@ -152,7 +155,7 @@ class Fetcher:
                 await self._wait(wake_ms, now_ms)
                 return
         if self._around.broker_epoch() <= 0:
-            self.partitions.request_failed(now_ms)  # nobody answers a node that is not registered
+            await asyncio.sleep(REGISTERED_EVERY_MS / 1000)  # nobody answers a node that is not registered
             return
         if self._connection is None:
             client_id = f"broker-{self._around.node_id}-fetcher-{self.index}"

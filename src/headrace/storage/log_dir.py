@@ -163,6 +163,11 @@ class LogDir:
         if log.starts_inside:
             self._offsets.log_starts[name] = log.log_start_offset
 
+    def distrust(self, topic: str, partition: int) -> None:
+        """It has lost what was synced: whoever opens it next has all of it checked, and cut where it is damaged."""
+        self.give_up(topic, partition)
+        self._offsets.recovery_points[TopicPartition(topic, partition)] = 0
+
     def _is_as_left(self, name: TopicPartition, remembered: Remembered) -> bool:
         """Nothing above the recovery point, and the last file as long as then: nobody has appended since."""
         if not self.was_clean and self._offsets.recovery_points.get(name) != remembered.log_end_offset:
