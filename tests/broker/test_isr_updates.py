@@ -160,8 +160,10 @@ def test_what_was_appended_before_the_isr_shrank_is_not_acknowledged_as_safe() -
         client = await trio.client(leader)
         waiting = produced(client, timeout_ms=100_000)
         await trio.until(lambda: trio.record().isr_ids == [leader])
-        await asyncio.sleep(2)
+        epoch = trio.record().partition_epoch
+        await asyncio.sleep(20)
         assert not waiting.done()  # the high watermark is frozen
+        assert trio.record().partition_epoch == epoch  # and nobody is thrown out and taken back in a loop
         assert await waiting == ErrorCode.REQUEST_TIMED_OUT
 
     play(scenario)

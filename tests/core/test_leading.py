@@ -82,8 +82,8 @@ def test_a_follower_joins_when_it_has_what_is_committed_and_the_start_of_the_epo
     assert wanted(led, log_end=20, hw=11) is None
     assert wanted(led, log_end=20, hw=10) is not None
     fetched(led, 1, 10, NOW, log_start=3)
-    assert led.joining(10, 4, NOW) == []
-    assert led.joining(10, 3, NOW) == [(1, 11)]
+    assert led.joining(10, 10, 4, NOW) == []
+    assert led.joining(10, 10, 3, NOW) == [(1, 11)]
 
 
 def test_what_an_earlier_registration_fetched_lets_nobody_join() -> None:

@@ -285,8 +285,12 @@ class Leadership:
                 out.add(broker_id)
         return out
 
-    def joining(self, high_watermark: int, log_start: int, now_ms: int) -> list[IsrMember]:
-        """Replicas that have everything that counts, and may become members."""
+    def joining(self, log_end: int, high_watermark: int, log_start: int, now_ms: int) -> list[IsrMember]:
+        """Replicas that have everything that counts, and may become members.
+
+        While too few are in sync the high watermark stands still, and a replica that is far behind may have reached it
+        all the same: it would be thrown out at once, and proposed again at once, if it did not have to keep up too.
+        """
         members = self.record.isr_ids
         return [
             IsrMember(broker_id, follower.broker_epoch)
@@ -294,6 +298,7 @@ class Leadership:
             if broker_id not in members
             and follower.offset >= max(high_watermark, self.epoch_start_offset)
             and follower.log_start >= log_start
+            and follower.is_in_sync(log_end, now_ms, self.lag_ms_max)
             and self._is_eligible(follower)
             and not self._was_just_refused(follower, now_ms)
         ]
@@ -321,7 +326,7 @@ class Leadership:
         out = self.out_of_sync(log_end, now_ms, spared)
         if out:
             return self._proposal(tuple(member for member in record.isr if member.broker_id not in out))
-        joining = self.joining(high_watermark, log_start, now_ms)
+        joining = self.joining(log_end, high_watermark, log_start, now_ms)
         if joining:
             return self._proposal((*record.isr, *joining))
         if self.stepped_down_ms is not None and now_ms - self.stepped_down_ms >= RESUME_AFTER_MS:
