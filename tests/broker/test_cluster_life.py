@@ -60,7 +60,7 @@ def test_tsm_1_a_shutdown_under_load_shows_an_idempotent_producer_no_error() -> 
             assert trio.record().leader not in (leader, -1)
             await asyncio.sleep(2)
             node.start()
-            await trio.until(lambda node=node: node.is_serving)  # type: ignore[misc]
+            await trio.serves(leader)
             await trio.until(lambda: len(trio.record().isr) == 3)
         load.is_over = True
         await loading

@@ -57,9 +57,7 @@ def test_what_waits_for_a_leader_ends_when_another_leads() -> None:
         consumer = await trio.client(leader)
         fetching = consumer.peer.send(fetch_request(0, max_wait_ms=60_000), FetchResponse, 12)
         await trio.until(lambda: trio.partition(leader).waiting_acks)
-        record = trio.record()
-        epochs = {"leader_epoch": record.leader_epoch + 1, "partition_epoch": record.partition_epoch + 1}
-        assert trio.write(replace(record, leader=follower, **epochs))
+        await trio.move_to(follower)
         assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await fetching).responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await consumer.produce(records_of())).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -123,11 +121,8 @@ def test_a_node_tells_what_it_knows_of_itself() -> None:
         client = await trio.client(leader)
         await client.produce(records_of([b"a"]), acks=1)
         record = trio.record()
-        for led_by in (follower, leader):
-            now = trio.record()
-            epochs = {"leader_epoch": now.leader_epoch + 1, "partition_epoch": now.partition_epoch + 1}
-            assert trio.write(replace(now, leader=led_by, **epochs))
-            await trio.leads(led_by)
+        await trio.move_to(follower)
+        await trio.move_to(leader)
         (guarded,) = (await inspect(client, "guard"))["guard"]
         assert isinstance(guarded.pop("for_ms"), int)
         assert guarded == {

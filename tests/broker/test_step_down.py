@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from headrace.client import Producer
 from headrace.controller.moves import StepDown
+from headrace.core.cluster import PartitionRecord
 from headrace.errors import ErrorCode
 from headrace.wire.messages.elections import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from headrace.wire.messages.replication import StepDownPartition, StepDownRequest, StepDownResponse
@@ -52,6 +53,10 @@ async def led_by_the_second(trio: Trio) -> tuple[int, int]:
     trio.write(replace(record, leader=leader, **epochs))
     await trio.leads(leader)
     return preferred, leader
+
+
+async def knows(trio: Trio, record: PartitionRecord) -> None:
+    await trio.until(lambda: trio.record(at=trio.controller_id) == record)
 
 
 def test_a_leader_that_stepped_down_serves_followers_only() -> None:
@@ -145,11 +150,7 @@ def test_t7_6_an_isr_change_between_the_answer_and_the_move_makes_the_controller
         preferred, leader = two_of(trio)
         third = trio.controller_id
         await trio.topic([preferred, leader, third])
-        record = trio.record()
-        isr = tuple(member for member in record.isr if member.broker_id != third)
-        epochs = {"leader_epoch": record.leader_epoch + 1, "partition_epoch": record.partition_epoch + 1}
-        assert trio.write(replace(record, leader=leader, isr=isr, **epochs))
-        await trio.leads(leader)
+        await trio.move_to(leader, isr=[preferred, leader])
         moves = trio.broker(third).controller.moves
         real = moves.ask
         asked: list[int] = []
@@ -196,7 +197,7 @@ def test_t7_5_leaderships_move_under_load_and_nothing_acknowledged_is_lost() -> 
                 # The preferred leader changes, so that there is something to move.
                 order = (following, *(n for n in record.replicas if n != following))
                 assert trio.write(replace(record, replicas=order, partition_epoch=record.partition_epoch + 1))
-                await trio.until(lambda order=order: trio.record(at=trio.controller_id).replicas == order)  # type: ignore[misc]
+                await knows(trio, trio.record())
                 assert await elect(trio, trio.controller_id) == 0
                 assert trio.record().leader == following
             await loading

@@ -6,6 +6,8 @@ from contextlib import nullcontext
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace
+
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.roles import NoReplicator
@@ -100,7 +102,10 @@ class Trio:
         node = self.world.nodes[node_id - 1]
         node.kill()
         node.start()
-        await self.until(lambda: node.is_serving)
+        await self.serves(node_id)
+
+    async def serves(self, node_id: int) -> None:
+        await self.until(lambda: self.world.nodes[node_id - 1].is_serving)
 
     async def until(self, holds: Callable[[], object], within_s: float = WITHIN_S) -> None:
         end_s = self.world.loop.now_s + within_s
@@ -164,6 +169,21 @@ class Trio:
         stored = self._stored(index, name)
         put = Put(stored.key, records.encode(record))
         return self.world.data.txn([Cmp(stored.key, rev or stored.mod_rev)], [put], []).ok
+
+    async def move_to(self, leader_id: int, *, isr: Sequence[int] = ()) -> None:
+        """Another leader of the first partition, and perhaps another ISR, as after an election. It leads then."""
+        record = self.record()
+        moved = replace(
+            record,
+            leader=leader_id,
+            isr=tuple(member for member in record.isr if not isr or member.broker_id in isr),
+            leader_epoch=record.leader_epoch + 1,
+            partition_epoch=record.partition_epoch + 1,
+        )
+        assert self.write(moved)
+        await self.leads(leader_id)
+        if record.leader != leader_id and self.world.nodes[record.leader - 1].is_serving:
+            await self.until(lambda: not self.partition(record.leader).is_leading)
 
     def _stored(self, index: int, name: str) -> KV:
         serving = next(n.node_id for n in self.world.nodes if n.is_serving)
