@@ -63,8 +63,13 @@ class BrokerProcess:
 
     def start(self) -> float:
         """Returns the seconds from exec to the first useful answer."""
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         began = time.monotonic()
+        self.launch()
+        self.wait_ready()
+        return time.monotonic() - began
+
+    def launch(self) -> None:
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 self.command,
@@ -74,19 +79,31 @@ class BrokerProcess:
                 env={**os.environ, **self.environment},
                 start_new_session=True,  # a Ctrl-C for the tests is not one for the broker: the fixture stops it
             )
+
+    def wait_ready(self) -> None:
+        assert self.process is not None, "the broker was not started"
+        deadline = time.monotonic() + READY_S_MAX
         while not lists_itself(self.port):
             if self.process.poll() is not None:
                 raise BrokerFailed(f"{self.name} ended with {self.process.returncode}: {self.log_tail()}")
-            if time.monotonic() - began > READY_S_MAX:
+            if time.monotonic() > deadline:
                 raise BrokerFailed(f"{self.name} did not answer in {READY_S_MAX:.0f} s: {self.log_tail()}")
             time.sleep(0.01)
-        return time.monotonic() - began
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None, "the broker was not started"
+        self.process.send_signal(number)
 
     def stop(self) -> int:
         """SIGTERM; returns the exit status. A broker that does not end is killed and reported."""
         if self.process is None:
             return 0
-        self.process.send_signal(signal.SIGTERM)
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def wait(self) -> int:
+        """For a broker that was told to end, or is to end by itself."""
+        assert self.process is not None, "the broker was not started"
         try:
             return self.process.wait(STOP_S_MAX)
         except subprocess.TimeoutExpired:
