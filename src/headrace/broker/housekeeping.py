@@ -89,7 +89,8 @@ class Housekeeping:
             if partition.log.needs_flush(now_ms):
                 self._broker.appends.flush(partition)
 
-        await self._sweep(list(self._broker.partitions.open), "flush", flush)
+        # A follower has the logs of all its partitions open, most of which may never have held a record.
+        await self._sweep([p for p in self._broker.partitions.open if p.log_end_offset > 0], "flush", flush)
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks: where a start after a crash begins to look."""

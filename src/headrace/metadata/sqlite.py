@@ -27,6 +27,7 @@ from headrace.metadata.store import (
     TxnResult,
     check_txn,
 )
+from headrace.metadata.written import Written
 from headrace.runtime import Clock, Offload
 
 T = TypeVar("T")
@@ -36,10 +37,10 @@ BATCH_MAX = 256
 """Operations in one commit."""
 WAITING_MAX = 10_000
 """Operations that wait for a commit; more are refused."""
-POLL_MS = 15
-"""How often a process that watches looks whether others have committed."""
-POLLS_PER_QUESTION = 20
-"""Looks at the write-ahead log before SQLite itself is asked: two commits may fall into one tick of a file's clock."""
+QUESTION_MS = 300
+"""How often a process that watches asks SQLite, also when it has heard of no write. Leases run out at this pace."""
+AGAIN_MS = 15
+"""After a read that failed."""
 _OPEN_ATTEMPTS = 100
 
 
@@ -173,33 +174,27 @@ class SqliteStore:
             try:
                 return await self._offload.run(LANE, lambda: sqlite_file.read_log(self._connection, prefix, position))
             except sqlite3.Error:  # busy, or the disk fails: whoever writes is told so; a watch tries again
-                await asyncio.sleep(POLL_MS / 1000)
+                await asyncio.sleep(AGAIN_MS / 1000)
         return sqlite_file.LogRead([], position)
 
     async def _poll(self) -> None:
         """Wakes watches when another process has committed, and lets leases run out while nobody commits."""
-        version, seen, polls = -1, self._write_ahead_log(), 0
-        while True:
-            await asyncio.sleep(POLL_MS / 1000)
-            polls += 1
-            seen, before = self._write_ahead_log(), seen
-            if seen == before and polls % POLLS_PER_QUESTION:
-                continue  # nothing was written: a look costs microseconds, a question to SQLite a trip off the loop
-            with contextlib.suppress(sqlite3.Error):
-                found = await self._offload.run(LANE, lambda: sqlite_file.data_version(self._connection))
-                if found != version:
-                    version = found
-                    self._wake_watches()
-            if polls % POLLS_PER_QUESTION == 0:
-                await self._expire()
-
-    def _write_ahead_log(self) -> tuple[int, int] | None:
-        """What changes when anybody commits."""
+        version, asked_ms = -1, 0
+        written = Written(self._log_path)
         try:
-            found = self._log_path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size
+            while True:
+                await written.wait(QUESTION_MS)
+                with contextlib.suppress(sqlite3.Error):
+                    found = await self._offload.run(LANE, lambda: sqlite_file.data_version(self._connection))
+                    if found != version:
+                        version = found
+                        self._wake_watches()
+                now_ms = self._clock.boot_ms()
+                if now_ms - asked_ms >= QUESTION_MS:
+                    asked_ms = now_ms
+                    await self._expire()
+        finally:
+            written.close()
 
     async def _expire(self) -> None:
         with contextlib.suppress(sqlite3.Error, MetadataStoreError, OutcomeUnknown):  # tried again soon
