@@ -29,7 +29,7 @@ def take(records: Buffer, log_end: int, latest_epoch: int, leader_epoch: int, *,
     at, end = 0, len(view)
     while at + HEADER_BYTES <= end:
         header: BatchHeader = tuple.__new__(BatchHeader, HEADER.unpack_from(view, at))
-        base_offset, length, epoch, magic, crc, _, last_delta, *_ = header
+        base_offset, length, epoch, magic, crc, _, last_delta, _, _, _, _, _, _ = header
         size = length + SIZE_AHEAD_OF_LENGTH
         if magic != MAGIC or size < SIZE_MIN or last_delta < 0:
             return Taken(batches, f"the batch after offset {log_end - 1} has magic {magic} and {size} bytes")
