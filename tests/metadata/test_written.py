@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -15,10 +14,10 @@ LONG_MS = 60_000
 
 
 @pytest.fixture(params=["told", "looking"])
-def is_told(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[bool, None, None]:
+def is_told(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if request.param == "looking":
         monkeypatch.setattr(module, "_notifications", lambda _path: None)
-    yield request.param == "told"
+    return bool(request.param == "told")
 
 
 async def test_a_write_ends_the_waiting(tmp_path: Path, is_told: bool) -> None:
@@ -34,7 +33,8 @@ async def test_a_write_ends_the_waiting(tmp_path: Path, is_told: bool) -> None:
     written.close()
 
 
-async def test_what_was_written_before_the_call_is_told_by_it(tmp_path: Path, is_told: bool) -> None:
+@pytest.mark.usefixtures("is_told")
+async def test_what_was_written_before_the_call_is_told_by_it(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a")
     written = Written(path)
@@ -44,7 +44,8 @@ async def test_what_was_written_before_the_call_is_told_by_it(tmp_path: Path, is
     written.close()
 
 
-async def test_without_a_write_it_ends_after_its_time(tmp_path: Path, is_told: bool) -> None:
+@pytest.mark.usefixtures("is_told")
+async def test_without_a_write_it_ends_after_its_time(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a")
     written = Written(path)
