@@ -221,6 +221,24 @@ class Node:
         if self.fatal is not None and not self.fatal.done():
             self.fatal.set_result(sentence)
 
+    @property
+    def broker_epoch(self) -> int:
+        """Of the registration that stands now; 0 while there is none."""
+        return 0 if self.broker is None else self.broker.controller.registration.epoch
+
+    async def sees(self, nodes: int) -> None:
+        """Until so many nodes, this one among them, and a controller are known to this node."""
+        assert self.broker is not None
+        image, seen = self.broker.image, asyncio.Event()
+
+        def look(_: Diff) -> None:
+            if len(image.brokers) >= nodes and image.controller is not None:
+                seen.set()
+
+        self.broker.controller.listen(look)
+        look(Diff())
+        await seen.wait()
+
     async def _open_store(self) -> MetaStore:
         ports = self._ports
         if ports.open_store is not None:

@@ -34,7 +34,7 @@ def test_every_command_has_help_with_examples_and_json(command: list[str]) -> No
     assert f"Usage: headrace {' '.join(command)}" in text
     assert f"\n  headrace {' '.join(command)}" in text.partition("Examples:")[2]
     assert "--json" in text
-    assert ("--bootstrap" in text) == (command not in (["up"], ["serve"], ["sim"]))
+    assert ("--bootstrap" in text) == (command not in (["up"], ["serve"], ["sim"], ["node", "withdraw"]))
 
 
 def test_the_version_is_printed() -> None:
@@ -66,6 +66,14 @@ def test_the_version_is_printed() -> None:
         ([*NODE, "--node-id", "9" * 12], "--node-id is a number from 0"),
         (["up", "--port", "9" * 5_000], "--port"),
         (["up", "--data", ""], "--data takes a directory"),
+        (["up", "--brokers", "0"], "--brokers takes a number from 1"),
+        (["up", "--brokers", "3", "--port", "65534"], "--port 65534 leaves no room for 3 brokers"),
+        ([*NODE, "--node-id", "1", "--await-nodes=0"], "--await-nodes takes a number above zero"),
+        (["node", "withdraw", "--data", "d", "--metadata", "etcd:"], "--metadata takes sqlite:FILE or etcd://"),
+        (["node", "withdraw", "--data", "d", "--metadata", "etcd://,"], "--metadata takes sqlite:FILE or etcd://"),
+        (["cluster", "elect", "--type", "unclean"], "give --topic too"),
+        (["cluster", "elect", "--partition", "0"], "give --topic too"),
+        (["cluster", "elect", "--type", "fair"], "--type"),
         (["up", "--data", "one,two"], "may have no comma in its path"),
         (["consume", "t", "--key-separator", "\udcff"], "is not UTF-8"),
     ],

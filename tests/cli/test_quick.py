@@ -1,15 +1,18 @@
-"""The quick way to `serve` and `up` is the same as the long one."""
+"""The quick way to `serve`, `up` and `node withdraw` is the same as the long one."""
 
 import inspect
 
 import pytest
 
-from headrace.cli import quick, serve, signatures, up
+from headrace.cli import quick, serve, signatures, up, withdraw
 
 NODE = ["--node-id", "1", "--listen", "h:1", "--data", "d", "--metadata", "sqlite:m"]
 
 
-@pytest.mark.parametrize(("plain", "annotated"), [(serve.serve, signatures.serve), (up.up, signatures.up)])
+@pytest.mark.parametrize(
+    ("plain", "annotated"),
+    [(serve.serve, signatures.serve), (up.up, signatures.up), (withdraw.withdraw, signatures.withdraw)],
+)
 def test_both_ways_have_the_same_options_and_defaults(plain: object, annotated: object) -> None:
     assert callable(plain) and callable(annotated)
     ours, theirs = inspect.signature(plain).parameters, inspect.signature(annotated).parameters
@@ -52,4 +55,6 @@ def test_whatever_is_not_plainly_right_goes_the_long_way(tokens: list[str]) -> N
 def test_other_commands_go_the_long_way() -> None:
     assert quick.find([]) is None
     assert quick.find(["topic", "list"]) is None
+    assert quick.find(["node"]) is None
     assert quick.find(["up", "--json"]) is not None
+    assert quick.find(["node", "withdraw", "--data", "d", "--metadata", "sqlite:m"]) is not None

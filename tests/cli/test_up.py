@@ -17,7 +17,7 @@ def test_one_line_of_json_says_everything_about_the_nodes(tmp_path: Path) -> Non
     with running_up(tmp_path, "--set", "num.partitions=3", "--data", str(tmp_path / "kept")) as up:
         node = up.node
         assert list(up.ready) == ["bootstrap", "nodes"]
-        assert list(node) == ["id", "pid", "address", "metrics", "data", "command"]
+        assert list(node) == ["id", "pid", "address", "metrics", "data", "command", "broker_epoch"]
         assert (node["id"], node["address"], node["data"]) == (1, up.bootstrap, str(tmp_path / "kept" / "node-1"))
         assert node["command"][1] == "serve"
         assert node["command"][-2:] == ["--set", "num.partitions=3"]

@@ -27,36 +27,75 @@ GROUPS = {
   headrace topic describe orders
   headrace topic delete orders
 """,
-    )
+    ),
+    "cluster": (
+        "See how a cluster is, and choose leaders.",
+        """
+  headrace cluster status
+  headrace cluster elect
+  headrace cluster failed
+""",
+    ),
+    "node": (
+        "What can be done about a single node.",
+        """
+  headrace node withdraw --data data/node-1 --metadata sqlite:data/headrace.db
+""",
+    ),
 }
 
 COMMANDS: dict[str, Command] = {
     "up": Command(
         "headrace.cli.signatures:up",
-        """Run a broker on this machine until Ctrl-C.
+        """Run brokers on this machine until Ctrl-C.
 
-Each node is a child process `headrace serve`; this process serves nothing itself. A node that dies is reported, and
-`up` stays, so that it can be started again by the command that --json prints. Ctrl-C or SIGTERM stops all nodes
-cleanly, a second Ctrl-C kills them. Without --data or --ephemeral, data is kept in ./headrace-data.""",
+Each node is a child process `headrace serve`; this process serves nothing itself. Three nodes listen on --port and the
+two ports after it, and a topic that nobody says otherwise about has a copy on each, as default.replication.factor is 3
+then; min.insync.replicas is Kafka's 1 until you set it.
+
+A node that dies is reported and withdrawn, so that the others take over at once. It stays down: the command that is
+printed then, and with --json at the start, starts it again. Ctrl-C or SIGTERM stops all nodes cleanly, a second Ctrl-C
+kills them. Without --data or --ephemeral, data is kept in ./headrace-data.""",
         """
   headrace up
+  headrace up --brokers 3
   headrace up --port 9192 --ephemeral
   headrace up --data ./data --set log.retention.hours=24
-  headrace up --port 0 --ephemeral --json
+  headrace up --brokers 3 --port 0 --ephemeral --json
 """,
     ),
     "serve": Command(
         "headrace.cli.signatures:serve",
-        """Run one node: what `up` starts for each of its nodes.
+        """Run one node: what `up` starts for each of its nodes, and what a service manager runs on a server.
 
-SIGTERM or Ctrl-C stops it cleanly: it finishes requests, flushes its files and marks the stop, so that the next start
-scans nothing. A second one ends it at once.""",
+Nodes that are given the same --metadata are one cluster: on one machine they share a file, on several machines etcd.
+docs/DEPLOYING.md sets up three machines.
+
+SIGTERM or Ctrl-C stops it cleanly: others take over what it leads, it finishes requests, flushes its files and marks
+the stop, so that the next start scans nothing. A second one ends it at once. It ends by itself, with exit code 1, when
+another process is registered with its number.""",
         """
   headrace serve --node-id 1 --listen 127.0.0.1:9092 --data data/node-1 \\
       --metadata sqlite:data/headrace.db --metrics 127.0.0.1:9404 \\
       --set num.partitions=3
-  headrace serve --node-id 1 --listen 0.0.0.0:9092 --advertise broker.example.org:9092 \\
-      --data data/node-1 --metadata sqlite:data/headrace.db
+  headrace serve --node-id 1 --listen 0.0.0.0:9092 --advertise broker1.example.org:9092 \\
+      --data /var/lib/headrace --metadata etcd://etcd1:2379,etcd2:2379,etcd3:2379 \\
+      --rack a --config /etc/headrace/node.properties
+""",
+    ),
+    "node withdraw": Command(
+        "headrace.cli.signatures:withdraw",
+        """Let a node that has died leave the cluster at once.
+
+Others wait for a silent node until its session ends (broker.session.timeout.ms), because it may be alive. Whoever has
+seen its process end knows better: this takes its registration back, and others lead what it led within milliseconds.
+`headrace up` does it by itself, a systemd unit by ExecStopPost.
+
+It is refused while a node runs on the directory. Only the registration that the directory tells of is taken back: if
+the node has been started again meanwhile, nothing changes.""",
+        """
+  headrace node withdraw --data data/node-1 --metadata sqlite:data/headrace.db
+  headrace node withdraw --data /var/lib/headrace --metadata etcd://etcd1:2379,etcd2:2379
 """,
     ),
     "topic create": Command(
@@ -125,6 +164,50 @@ same name with _encoding says so: {"value": "/w==", "value_encoding": "base64"}.
   headrace consume orders --from end --follow
   headrace consume orders --from -5m --format json
   headrace consume orders --from 2026-01-31T12:00 --partition 0 --count 10
+""",
+    ),
+    "cluster status": Command(
+        "headrace.cli.cluster:status",
+        """Show nodes and partitions: leaders, epochs, who is in sync, how far followers lag.
+
+The lag of each follower is in records, as its leader knows it; ? means that it has not fetched yet. A guarded partition
+has a new leader that does not know yet how far the log is committed, so that its offsets are not told.""",
+        """
+  headrace cluster status
+  headrace cluster status orders --amiss
+  headrace cluster status --json
+""",
+    ),
+    "cluster elect": Command(
+        "headrace.cli.cluster:elect",
+        """Choose leaders.
+
+Without --topic, the first replica of every partition leads again where it can. The cluster does that by itself every
+few minutes (auto.leader.rebalance.enable). With --type unclean, a partition that has no leader gets one that may lack
+acknowledged records: they are lost.""",
+        """
+  headrace cluster elect
+  headrace cluster elect --topic orders --partition 0
+  headrace cluster elect --topic orders --partition 0 --type unclean
+""",
+    ),
+    "cluster failed": Command(
+        "headrace.cli.cluster:failed",
+        """Show partitions that a follower has given up, why, and since when.
+
+A partition that cannot be followed, say because its disk fails, does not hold up the others. It is tried again with the
+next leader epoch, or when the node is started again.""",
+        """
+  headrace cluster failed
+  headrace cluster failed --json
+""",
+    ),
+    "cluster sessions": Command(
+        "headrace.cli.cluster:sessions",
+        "Show who fetches from which node: followers and consumers, and the fetch sessions (KIP-227) that they have.",
+        """
+  headrace cluster sessions
+  headrace cluster sessions --json
 """,
     ),
     "sim": Command(

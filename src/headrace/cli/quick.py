@@ -1,4 +1,4 @@
-"""`serve` and `up` without the libraries of the command line, which cost as much start-up as half a node.
+"""`serve`, `up` and `node withdraw` without the libraries of the command line, which cost as much as half a node.
 
 Only what is written in full and is plainly right is read here: `--option value`, or a flag. Everything else, a request
 for help or a mistake, is left to cyclopts, which knows how to say so.
@@ -11,18 +11,23 @@ from typing import Any
 
 from headrace.cli.values import is_number
 
-MODULES = {"serve": "headrace.cli.serve", "up": "headrace.cli.up"}
+COMMANDS = {
+    ("serve",): ("headrace.cli.serve", "serve"),
+    ("up",): ("headrace.cli.up", "up"),
+    ("node", "withdraw"): ("headrace.cli.withdraw", "withdraw"),
+}
 OPTIONS = {"settings": "--set"}
 """Where the option is called otherwise than the argument."""
 
 
 def find(arguments: Sequence[str]) -> Callable[[], int] | None:
     """The command, ready to run; None when it is not for here."""
-    if not arguments or arguments[0] not in MODULES:
+    words = next((words for words in COMMANDS if tuple(arguments[: len(words)]) == words), None)
+    if words is None:
         return None
-    command = arguments[0]
-    function: Callable[..., int] = getattr(importlib.import_module(MODULES[command]), command)
-    values = read(inspect.signature(function), arguments[1:])
+    module, name = COMMANDS[words]
+    function: Callable[..., int] = getattr(importlib.import_module(module), name)
+    values = read(inspect.signature(function), arguments[len(words) :])
     return None if values is None else lambda: function(**values)
 
 

@@ -12,7 +12,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ from headrace.cli import output
 from headrace.cli.advertise import is_wildcard, own_host
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
-from headrace.cli.values import parse_address, parse_settings
+from headrace.cli.values import absolute_directories, absolute_metadata, parse_address, parse_settings
 from headrace.config import BrokerConfig
 from headrace.node import Node, NodeConfig, NotStarted
 from headrace.settings import InvalidSetting
+from headrace.storage.checkpoints import CorruptCheckpoint
+from headrace.storage.properties import parse_properties
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +40,17 @@ def serve(
     metadata: str,
     metrics: str = "127.0.0.1:0",
     advertise: str = "",
+    rack: str = "",
+    config: str = "",
     settings: tuple[str, ...] = (),
     json: bool = False,
     stop_on_eof: bool = False,
+    await_nodes: int = 1,
 ) -> int:
     if not 0 <= node_id <= NODE_ID_MAX:
         raise UsageError(f"--node-id is a number from 0 to {NODE_ID_MAX}, not {node_id}")
+    if await_nodes < 1:
+        raise UsageError(f"--await-nodes takes a number above zero, not {await_nodes}")
     host, _ = parse_address(listen, "--listen")
     parse_address(metrics, "--metrics")
     if advertise:
@@ -54,23 +61,23 @@ def serve(
         own = own_host(host)
         advertise = f"{own}:0"
         output.say(f"headrace: clients are told to connect to {own}; --advertise HOST:PORT tells them another")
-    config = NodeConfig(
+    node_config = NodeConfig(
         node_id=node_id,
         listen=listen,
-        data=_absolute_directories(data),
-        metadata=_absolute_metadata(metadata),
+        data=absolute_directories(data),
+        metadata=absolute_metadata(metadata),
         metrics=metrics,
         advertise=advertise,
-        settings=_checked(parse_settings(settings)),
+        settings=_settings(config, rack, settings),
     )
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     _keep_freed_memory()
     _allow_many_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, json, stop_on_eof))
+        return runner.run(_serve(node_config, json, stop_on_eof, await_nodes))
 
 
-async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool) -> int:
+async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool, await_nodes: int) -> int:
     node = Node(config)
     asyncio.get_running_loop().set_exception_handler(_report)
     stopping = _stop_request(stop_on_eof)
@@ -78,13 +85,26 @@ async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool) -> int:
         await node.start()
     except NotStarted as error:
         raise Failure(str(error)) from error
+    assert node.fatal is not None
     _collect_rarely()
+    end = asyncio.ensure_future(_first(stopping.wait(), node.fatal))
+    seen = asyncio.ensure_future(node.sees(await_nodes))
     try:
-        _announce(config, node, as_json)
-        await stopping.wait()
+        await _first(seen, end)
+        if seen.done():
+            _announce(config, node, as_json)
+        await end
     finally:
+        seen.cancel()
         await node.stop()
+    if node.fatal.done():
+        raise Failure(node.fatal.result())
     return 0
+
+
+async def _first(*works: Awaitable[Any]) -> None:
+    """Until one of them is done."""
+    await asyncio.wait([asyncio.ensure_future(work) for work in works], return_when=asyncio.FIRST_COMPLETED)
 
 
 def _collect_rarely() -> None:
@@ -153,6 +173,7 @@ def _announce(config: NodeConfig, node: Node, as_json: bool) -> None:
                 "metrics": metrics,
                 "data": config.data,
                 "command": _command(config, node),
+                "broker_epoch": node.broker_epoch,
             }
         )
     else:
@@ -176,26 +197,26 @@ def _command(config: NodeConfig, node: Node) -> list[str]:
     ]
 
 
-def _checked(settings: dict[str, str]) -> dict[str, str]:
+def _settings(file: str, rack: str, pairs: tuple[str, ...]) -> dict[str, str]:
+    """What is given on the command line wins over the file."""
+    from_file = _checked(_read_settings(file), f" in {file}") if file else {}
+    racked = {"broker.rack": rack} if rack else {}
+    return _checked({**from_file, **racked, **parse_settings(pairs)})
+
+
+def _read_settings(file: str) -> dict[str, str]:
+    try:
+        return parse_properties(Path(file).read_text("utf-8"))
+    except (CorruptCheckpoint, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {file} is no file of settings, one key=value on each line: {error}") from None
+
+
+def _checked(settings: dict[str, str], where: str = "") -> dict[str, str]:
     try:
         BrokerConfig.parse(settings)
     except InvalidSetting as error:
-        raise UsageError(str(error)) from None
+        raise UsageError(f"{error}{where}") from None
     return settings
-
-
-def _absolute_directories(text: str) -> str:
-    directories = [directory.strip() for directory in text.split(",")]
-    if not all(directories):
-        raise UsageError(f"--data takes a directory, or several with commas between them, not {text!r}")
-    return ",".join(str(Path(directory).absolute()) for directory in directories)
-
-
-def _absolute_metadata(text: str) -> str:
-    kind, _, path = text.partition(":")
-    if kind != "sqlite" or not path:
-        raise UsageError(f"--metadata takes sqlite:FILE, not {text!r}")
-    return f"sqlite:{Path(path).absolute()}"
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -1,4 +1,4 @@
-"""`serve` and `up` as cyclopts sees them: options with their help. What they do is in the modules of their names."""
+"""`serve`, `up` and `node withdraw` as cyclopts sees them: options with their help. What they do is elsewhere."""
 
 from typing import Annotated
 
@@ -6,9 +6,18 @@ from cyclopts import Parameter
 
 from headrace.cli import serve as serving
 from headrace.cli import up as upping
+from headrace.cli import withdraw as withdrawing
 from headrace.cli.options import Json, Settings
 
 Flag = Parameter(negative=(), show_default=False)
+
+Metadata = Annotated[
+    str,
+    Parameter(
+        metavar="URL",
+        help="The cluster's metadata: sqlite:FILE for nodes of one machine, etcd://HOST:PORT,HOST:PORT for several.",
+    ),
+]
 
 
 def serve(
@@ -18,7 +27,7 @@ def serve(
     data: Annotated[
         str, Parameter(metavar="DIR", help="Where this node alone keeps its files; several with commas between them.")
     ],
-    metadata: Annotated[str, Parameter(metavar="sqlite:FILE", help="Where topics and settings are kept.")],
+    metadata: Metadata,
     metrics: Annotated[
         str,
         Parameter(metavar="HOST:PORT", help="Where /metrics, /healthz and /readyz answer; port 0 takes a free one."),
@@ -31,9 +40,24 @@ def serve(
             help="What clients are told to connect to, when that is not --listen; port 0 is that of --listen.",
         ),
     ] = "",
+    rack: Annotated[
+        str,
+        Parameter(show_default=False, help="Where this node stands: copies are spread over racks. Sets broker.rack."),
+    ] = "",
+    config: Annotated[
+        str,
+        Parameter(
+            metavar="FILE",
+            show_default=False,
+            help="Settings with Kafka's names, one key=value on each line; --set wins.",
+        ),
+    ] = "",
     settings: Settings = (),
     json: Json = False,
     stop_on_eof: Annotated[bool, Flag, Parameter(help="Stop cleanly when standard input ends.")] = False,
+    await_nodes: Annotated[
+        int, Parameter(help="Say that it is ready only once so many nodes of the cluster are registered.")
+    ] = 1,
 ) -> int:
     return serving.serve(
         node_id=node_id,
@@ -42,18 +66,33 @@ def serve(
         metadata=metadata,
         metrics=metrics,
         advertise=advertise,
+        rack=rack,
+        config=config,
         settings=settings,
         json=json,
         stop_on_eof=stop_on_eof,
+        await_nodes=await_nodes,
     )
 
 
 def up(
     *,
-    port: Annotated[int, Parameter(help="Where clients connect; 0 takes a free one.")] = 9092,
+    brokers: Annotated[int, Parameter(help="How many nodes; more than one keep copies of each other's records.")] = 1,
+    port: Annotated[
+        int, Parameter(help="Where clients connect, and the ports after it for further nodes; 0 takes free ones.")
+    ] = 9092,
     data: Annotated[str | None, Parameter(metavar="DIR", help="Where everything is kept.")] = None,
     ephemeral: Annotated[bool, Flag, Parameter(help="Keep nothing: a directory that goes away at the end.")] = False,
     settings: Settings = (),
     json: Annotated[bool, Flag, Parameter(help="Print exactly one line of JSON when ready.")] = False,
 ) -> int:
-    return upping.up(port=port, data=data, ephemeral=ephemeral, settings=settings, json=json)
+    return upping.up(brokers=brokers, port=port, data=data, ephemeral=ephemeral, settings=settings, json=json)
+
+
+def withdraw(
+    *,
+    data: Annotated[str, Parameter(metavar="DIR", help="What the node was given as --data.")],
+    metadata: Metadata,
+    json: Json = False,
+) -> int:
+    return withdrawing.withdraw(data=data, metadata=metadata, json=json)

@@ -1,10 +1,10 @@
 """`headrace up`: nodes on this machine, each a child process `headrace serve`, until Ctrl-C or SIGTERM.
 
-This process opens no socket and no data file. It waits for its children, and stays when one dies, so that a node
-which was killed can be started again by its command and finds its data. Like serve, it imports nothing heavy.
+This process opens no socket, and no file that a living node has open. It waits for its children. When one dies, its
+registration is withdrawn, so that others take over at once, and it stays down: its command starts it again, and it
+finds its data. Like serve, it imports nothing heavy before the nodes are ready.
 """
 
-import json
 import shlex
 import shutil
 import signal
@@ -12,20 +12,22 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from headrace import __version__
 from headrace.cli import output
+from headrace.cli.children import Child, end_all, wait_until_ready
 from headrace.cli.commands import BOOTSTRAP
-from headrace.cli.outcome import Failure, UsageError
+from headrace.cli.outcome import UsageError
 from headrace.cli.program import program
 from headrace.cli.values import parse_settings
 
 HOST = "127.0.0.1"
 DATA = "headrace-data"
 AWAITED = frozenset({signal.SIGINT, signal.SIGTERM, signal.SIGCHLD})
+BROKERS_MAX = 100
+COPIES = 3
+"""Of each record, where there are as many nodes and nobody says otherwise."""
 
 READY = """\
 Headrace {version} is ready.
@@ -39,21 +41,20 @@ Try next, in another terminal:
   headrace topic create orders --partitions 3{to}
   echo hello | headrace produce orders{to}
   headrace consume orders{to}
-
+{more}
 Any Kafka client works too. Ctrl-C stops everything.\
 """
 
+READY_MANY = """\
+  headrace cluster status{to}
 
-@dataclass(slots=True)
-class Child:
-    node_id: int
-    process: subprocess.Popen[bytes]
-    said: dict[str, Any] = field(default_factory=dict)
-    """What the node printed when it was ready: its element of "nodes"."""
+A node that you kill, say with kill -9 {pid}, stays down, and the others take over.
+"""
 
 
 def up(
     *,
+    brokers: int = 1,
     port: int = 9092,
     data: str | None = None,
     ephemeral: bool = False,
@@ -62,8 +63,12 @@ def up(
 ) -> int:
     if ephemeral and data is not None:
         raise UsageError("--data keeps, --ephemeral does not: give one of them")
+    if not 0 < brokers <= BROKERS_MAX:
+        raise UsageError(f"--brokers takes a number from 1 to {BROKERS_MAX}, not {brokers}")
     if not 0 <= port <= 65_535:
         raise UsageError(f"--port takes a number up to 65535, not {port}")
+    if port + brokers - 1 > 65_535:
+        raise UsageError(f"--port {port} leaves no room for {brokers} brokers: the last port is 65535")
     if data == "":
         raise UsageError("--data takes a directory")
     parse_settings(settings)
@@ -74,24 +79,26 @@ def up(
         if ephemeral:
             # A directory in memory, as it often is, has no room to spare for the day when its disk is full.
             settings = ("disk.reserve.bytes=0", *settings)
-        return _run(directory, port, settings, json)
+        if brokers > 1:
+            settings = (f"default.replication.factor={min(COPIES, brokers)}", *settings)
+        return _run(directory, brokers, port, settings, json)
 
 
-def _run(directory: Path, port: int, settings: Sequence[str], as_json: bool) -> int:
+def _run(directory: Path, brokers: int, port: int, settings: Sequence[str], as_json: bool) -> int:
     children: list[Child] = []
     try:
-        children.append(_start(1, port, directory, settings))
-        for child in children:
-            if code := _wait_until_ready(child):
-                return code
+        for node_id in range(1, brokers + 1):
+            children.append(_start(node_id, brokers, port and port + node_id - 1, directory, settings))
+        if code := wait_until_ready(children):
+            return code
         _announce(children, directory, as_json)
         _block_signals()
-        _report_deaths(children)
+        _attend_to_deaths(children)
     except KeyboardInterrupt:
         pass  # This is how it is meant to end.
     finally:
         _block_signals()
-        _stop(children)
+        end_all(children, AWAITED)
     return 0
 
 
@@ -100,34 +107,23 @@ def _block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, AWAITED)
 
 
-def _start(node_id: int, port: int, directory: Path, settings: Sequence[str]) -> Child:
+def _start(node_id: int, brokers: int, port: int, directory: Path, settings: Sequence[str]) -> Child:
+    data, metadata = str(directory / f"node-{node_id}"), f"sqlite:{directory / 'metadata' / 'headrace.db'}"
     command = [
         *program(),
         "serve",
         *("--node-id", str(node_id)),
         *("--listen", f"{HOST}:{port}"),
-        *("--data", str(directory / f"node-{node_id}")),
-        *("--metadata", f"sqlite:{directory / 'metadata' / 'headrace.db'}"),
+        *("--data", data),
+        *("--metadata", metadata),
         *(argument for setting in settings for argument in ("--set", setting)),
         *("--json", "--stop-on-eof"),
+        *("--await-nodes", str(brokers)),
     ]
     # A process group of its own: Ctrl-C reaches us alone, and we stop the nodes. The pipe to its standard input
     # breaks when we die in any other way, and then the node stops too.
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, process_group=0)
-    return Child(node_id, process)
-
-
-def _wait_until_ready(child: Child) -> int:
-    """0 when the node serves. A node that cannot start has said why on stderr; its exit code is ours."""
-    assert child.process.stdout is not None
-    line = child.process.stdout.readline()
-    if line:
-        child.said = json.loads(line)
-        return 0
-    code = child.process.wait()
-    if code < 0:
-        raise Failure(f"node {child.node_id} {_ending(code)} before it was ready")
-    return code or 1
+    return Child(node_id, process, data, metadata)
 
 
 def _announce(children: Sequence[Child], directory: Path, as_json: bool) -> None:
@@ -136,35 +132,33 @@ def _announce(children: Sequence[Child], directory: Path, as_json: bool) -> None
         output.document({"bootstrap": bootstrap, "nodes": [child.said for child in children]})
     else:
         option = "" if bootstrap == BOOTSTRAP else f" --bootstrap {bootstrap}"
-        metrics = " ".join(child.said["metrics"] for child in children)
-        output.line(READY.format(version=__version__, bootstrap=bootstrap, data=directory, metrics=metrics, to=option))
+        metrics = "\n             ".join(child.said["metrics"] for child in children)
+        more = READY_MANY.format(to=option, pid=children[0].process.pid) if len(children) > 1 else ""
+        output.line(
+            READY.format(
+                version=__version__, bootstrap=bootstrap, data=directory, metrics=metrics, to=option, more=more
+            )
+        )
     output.flush()
 
 
-def _report_deaths(children: Sequence[Child]) -> None:
-    """Until an interrupt: say which node has died, and how it is started again."""
+def _attend_to_deaths(children: Sequence[Child]) -> None:
+    """Until an interrupt: withdraw a node that has died, say so, and how it is started again."""
+    # Now, while nothing waits: others are to take over within milliseconds when a node dies.
+    from headrace.cli.withdraw import withdraw_dead
+
     living = list(children)
     interrupted = False
     while not interrupted:
         for child in [child for child in living if child.process.poll() is not None]:
             living.remove(child)
-            output.say(f"headrace: node {child.node_id} {_ending(child.process.returncode)}; to start it again:")
+            # Whether or not others can take over, the user is to know at once.
+            failure = withdraw_dead(child.data, child.metadata)
+            output.say(f"headrace: node {child.node_id} {child.ending()}; to start it again:")
             output.say(f"  {shlex.join(child.said['command'])}")
+            if failure:
+                output.say(f"headrace: {failure}")
         interrupted = signal.sigwait(AWAITED) != signal.SIGCHLD
-
-
-def _stop(children: Sequence[Child]) -> None:
-    """Cleanly; another interrupt while we wait kills."""
-    for child in children:
-        child.process.terminate()
-    while any(child.process.poll() is None for child in children):
-        if signal.sigwait(AWAITED) != signal.SIGCHLD:
-            for child in children:
-                child.process.kill()
-
-
-def _ending(code: int) -> str:
-    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""What people write on the command line, as values. Pure: the time is handed in."""
+"""What people write on the command line, as values. The time is handed in."""
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from headrace.cli.outcome import UsageError
 
@@ -84,6 +85,25 @@ def parse_address(text: str, option: str) -> tuple[str, int]:
     if not colon or not host or not is_number(port) or int(port) > 65_535:
         raise UsageError(f"{option} takes HOST:PORT, not {text!r}")
     return host, int(port)
+
+
+def absolute_directories(text: str) -> str:
+    """--data: one directory, or several with commas between them."""
+    directories = [directory.strip() for directory in text.split(",")]
+    if not all(directories):
+        raise UsageError(f"--data takes a directory, or several with commas between them, not {text!r}")
+    return ",".join(str(Path(directory).absolute()) for directory in directories)
+
+
+def absolute_metadata(text: str) -> str:
+    """--metadata, as a node and everybody else can use it from any directory."""
+    kind, _, path = text.partition(":")
+    if kind == "sqlite" and path:
+        return f"sqlite:{Path(path).absolute()}"
+    addresses = path.removeprefix("//").rstrip("/").split(",") if kind == "etcd" and path.startswith("//") else [""]
+    if not all(address.strip() for address in addresses):
+        raise UsageError(f"--metadata takes sqlite:FILE or etcd://HOST:PORT,HOST:PORT, not {text!r}")
+    return f"etcd://{','.join(address.strip() for address in addresses)}"
 
 
 def parse_size(text: str, option: str) -> int:

@@ -1,16 +1,19 @@
 """`Admin`: topics, settings, and what a cluster looks like."""
 
+import json
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from headrace.client.cluster import Cluster
+from headrace.client.cluster import Cluster, group_by_topic
 from headrace.client.descriptions import (
     BrokerDescription,
     ClusterDescription,
     ConfigEntry,
     ConfigSource,
     CreatedTopic,
+    Elected,
+    ElectionType,
     LogDirDescription,
     LogDirPartition,
     NewTopic,
@@ -34,6 +37,8 @@ from headrace.wire.messages.configs import (
     IncrementalAlterConfigsResource,
     IncrementalAlterConfigsResponse,
 )
+from headrace.wire.messages.elections import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from headrace.wire.messages.inspection import InspectRequest, InspectResponse
 from headrace.wire.messages.log_dirs import DescribeLogDirsRequest, DescribeLogDirsResponse, DescribeLogDirsResult
 from headrace.wire.messages.metadata import (
     DescribeClusterRequest,
@@ -219,6 +224,37 @@ class Admin:
         _check(answer.error_code, answer.error_message, "the cluster cannot be described")
         brokers = [BrokerDescription(b.broker_id, b.host, b.port, b.rack) for b in answer.brokers]
         return ClusterDescription(answer.cluster_id, answer.controller_id, sorted(brokers))
+
+    async def elect_leaders(
+        self, kind: ElectionType, partitions: Iterable[TopicPartition] | None = None
+    ) -> list[Elected]:
+        """One outcome for each partition. None asks for all; then those that need no election are left out."""
+        asked = None if partitions is None else group_by_topic(list(partitions))
+        request = ElectLeadersRequest(
+            election_type=kind,
+            topic_partitions=None
+            if asked is None
+            else [TopicPartitions(topic=topic, partitions=indexes) for topic, indexes in asked.items()],
+            timeout_ms=self._timeout_ms,
+        )
+        answer = await self._ask(request, ElectLeadersResponse)
+        _check(answer.error_code, None, "no leader was elected")
+        return [
+            Elected(topic.topic, result.partition_id, KafkaError(result.error_code).code, result.error_message)
+            for topic in answer.replica_election_results
+            for result in topic.partition_result
+        ]
+
+    async def inspect(
+        self, kind: str, node_id: int, args: Iterable[str] = (), *, timeout_ms: int | None = None
+    ) -> dict[str, Any]:
+        """What a node of Headrace knows of itself: "failed", "sessions", "guard" or "replicas"."""
+        request = InspectRequest(kind=kind, args=list(args))
+        answer = await self._cluster.ask(request, InspectResponse, timeout_ms or self._timeout_ms, node_id)
+        _check(answer.error_code, None, f"node {node_id} does not tell of {kind}")
+        found = json.loads(answer.body)
+        assert isinstance(found, dict)
+        return found
 
     async def describe_log_dirs(self) -> list[LogDirDescription]:
         """Of all brokers."""

@@ -6,6 +6,8 @@ from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from headrace.errors import ErrorCode
+
 
 class ResourceType(IntEnum):
     """What has settings. Numbers are Kafka's."""
@@ -91,6 +93,24 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
     brokers: list[BrokerDescription]
+
+
+class ElectionType(IntEnum):
+    """Who becomes the leader. Numbers are Kafka's."""
+
+    PREFERRED = 0
+    """The first replica, if it is in sync."""
+    UNCLEAN = 1
+    """Of partitions without a leader: any replica, which may lack acknowledged records."""
+
+
+class Elected(NamedTuple):
+    """ErrorCode.NONE: the leader has changed; ELECTION_NOT_NEEDED: it was the right one."""
+
+    topic: str
+    partition: int
+    error: ErrorCode
+    message: str | None
 
 
 class LogDirPartition(NamedTuple):

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from headrace.storage.checkpoints import CorruptCheckpoint, uuid_text
-from headrace.storage.log_dir import LogDir
 from headrace.storage.properties import MetaProperties
+
+if TYPE_CHECKING:
+    from headrace.storage.log_dir import LogDir  # which costs much more to import than all that is here
 
 LEASE = "headrace.lease"
 INCARNATION = "headrace.incarnation"
@@ -29,7 +32,7 @@ class LastRun:
 class Identity:
     """Of directories that are locked and belong to this node: each has its meta.properties."""
 
-    def __init__(self, directories: Sequence[LogDir], boot_id: str, mount_id_of: Callable[[str], str]) -> None:
+    def __init__(self, directories: Sequence["LogDir"], boot_id: str, mount_id_of: Callable[[str], str]) -> None:
         self._directories = directories
         self._boot_id = boot_id
         self._mount_ids = {directory.path: mount_id_of(directory.path) for directory in directories}
@@ -70,11 +73,11 @@ class Identity:
             if own != meta.own:
                 directory.write_meta(replace(meta, own=own))
 
-    def _metas(self) -> list[tuple[LogDir, MetaProperties]]:
+    def _metas(self) -> list[tuple["LogDir", MetaProperties]]:
         metas = [(directory, directory.read_meta()) for directory in self._directories]
         return [(directory, meta) for directory, meta in metas if meta is not None]
 
-    def _survived(self, directory: LogDir, meta: MetaProperties) -> bool:
+    def _survived(self, directory: "LogDir", meta: MetaProperties) -> bool:
         """Whether all that was written before is there: it was synced, or the page cache lives on."""
         mount_id = self._mount_ids[directory.path]
         return directory.was_clean or (meta.own.get(BOOT_ID), meta.own.get(MOUNT_ID)) == (self._boot_id, mount_id)

@@ -3,15 +3,18 @@
 failed    partitions that this node follows and has given up until their next leader epoch
 sessions  the fetch sessions of this node: consumers' and followers'
 guard     partitions whose offsets are not told yet after a change of leaders
+replicas  partitions that this node leads, and how far their followers are; arguments are names of topics, none for all
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headrace.broker.broker import Broker
+from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
+from headrace.core.leading import UNKNOWN_OFFSET, FollowerState
 from headrace.errors import ErrorCode
 from headrace.wire.messages.inspection import InspectRequest, InspectResponse
 
@@ -24,10 +27,12 @@ def handle(broker: Broker, request: Request[InspectRequest]) -> None:
     if tell is None:
         request.reply(InspectResponse(error_code=ErrorCode.INVALID_REQUEST))
         return
-    request.reply(InspectResponse(body=json.dumps({"v": 1, **tell(broker)}, separators=(",", ":")).encode()))
+    request.reply(
+        InspectResponse(body=json.dumps({"v": 1, **tell(broker, request.body.args)}, separators=(",", ":")).encode())
+    )
 
 
-def _failed(broker: Broker) -> dict[str, Any]:
+def _failed(broker: Broker, _args: Sequence[str]) -> dict[str, Any]:
     wall_ms, now_ms = broker.clock.wall_ms(), broker.clock.monotonic_ms()
     return {
         "failed": [
@@ -43,7 +48,7 @@ def _failed(broker: Broker) -> dict[str, Any]:
     }
 
 
-def _sessions(broker: Broker) -> dict[str, Any]:
+def _sessions(broker: Broker, _args: Sequence[str]) -> dict[str, Any]:
     now_ms = broker.clock.monotonic_ms()
     sessions = broker.fetch_events.sessions
     return {
@@ -66,7 +71,7 @@ def _sessions(broker: Broker) -> dict[str, Any]:
     }
 
 
-def _guard(broker: Broker) -> dict[str, Any]:
+def _guard(broker: Broker, _args: Sequence[str]) -> dict[str, Any]:
     now_ms = broker.clock.monotonic_ms()
     return {
         "guard": [
@@ -84,4 +89,48 @@ def _guard(broker: Broker) -> dict[str, Any]:
     }
 
 
-KINDS: dict[str, Callable[[Broker], dict[str, Any]]] = {"failed": _failed, "sessions": _sessions, "guard": _guard}
+def _replicas(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
+    topics, now_ms = frozenset(args), broker.clock.monotonic_ms()
+    return {
+        "replicas": [
+            {
+                "topic": partition.topic,
+                "partition": partition.index,
+                "leader_epoch": partition.leader_epoch,
+                "high_watermark": partition.high_watermark,
+                "log_end": partition.log_end_offset,
+                "followers": _followers(partition, now_ms),
+            }
+            for partition in broker.partitions
+            if partition.is_leading and (not topics or partition.topic in topics)
+        ]
+    }
+
+
+def _followers(partition: Hosted, now_ms: int) -> list[dict[str, Any]]:
+    """`lag` is none as long as the follower has not fetched since the leadership began."""
+    leadership, log_end = partition.leadership, partition.log_end_offset
+    if leadership is None:
+        return []
+    return [
+        {
+            "id": follower.broker_id,
+            "lag": _lag(follower, log_end),
+            "behind_ms": 0 if follower.is_in_step(log_end) else max(0, now_ms - follower.caught_up_ms),
+        }
+        for follower in leadership.followers.values()
+    ]
+
+
+def _lag(follower: FollowerState, log_end: int) -> int | None:
+    if follower.is_in_step(log_end):
+        return 0
+    return None if follower.offset == UNKNOWN_OFFSET else max(0, log_end - follower.offset)
+
+
+KINDS: dict[str, Callable[[Broker, Sequence[str]], dict[str, Any]]] = {
+    "failed": _failed,
+    "sessions": _sessions,
+    "guard": _guard,
+    "replicas": _replicas,
+}
