@@ -30,8 +30,6 @@ class SteppedClock:
 
     def __init__(self) -> None:
         self.now_ms = NOW_MS
-        self.boot_now_ms = NOW_MS
-        """By itself: leases are renewed as the loop's time goes by, which does not move this clock."""
 
     def monotonic_ms(self) -> int:
         return self.now_ms
@@ -40,10 +38,17 @@ class SteppedClock:
         return self.now_ms
 
     def boot_ms(self) -> int:
-        return self.boot_now_ms
+        return self.now_ms
 
     def boot_id(self) -> str:
         return "boot"
+
+
+class NodeClock(SteppedClock):
+    """For a node: its lease is renewed as the loop's time goes by, so that a step of this clock must not end it."""
+
+    def boot_ms(self) -> int:
+        return NOW_MS
 
 
 class SteppedOffload:

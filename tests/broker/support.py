@@ -32,7 +32,7 @@ from tests.broker.asking import (
     records_of,
     values_of,
 )
-from tests.broker.stepped import NOW_MS, SteppedClock, SteppedOffload, Tracebacks
+from tests.broker.stepped import NOW_MS, NodeClock, SteppedClock, SteppedOffload, Tracebacks
 from tests.net.loops import until
 
 __all__ = [
@@ -64,7 +64,7 @@ class World:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     is_allowed: Allowed = allowed
-    clock: SteppedClock = field(default_factory=SteppedClock)
+    clock: SteppedClock = field(default_factory=NodeClock)
     offload: SteppedOffload = field(default_factory=SteppedOffload)
     files: Files | None = None
     """In memory, with the world's time, unless others are given."""

@@ -181,7 +181,8 @@ class MemoryStore:
 
     async def _woken(self, woken: asyncio.Event) -> None:
         # Whoever watches is the timer by which leases run out while nobody does anything.
-        expiry_ms = self.data.next_expiry_ms()
+        # One that hears nothing is none: it is woken when it hears again.
+        expiry_ms = None if self._unavailable else self.data.next_expiry_ms()
         wait_ms = None if expiry_ms is None else max(1, expiry_ms - self.data.clock.boot_ms())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None if wait_ms is None else wait_ms / 1000):  # wait_for may lose a cancellation
