@@ -10,7 +10,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as AioPartition
-from aiokafka.errors import KafkaError as AioError
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 from confluent_kafka import TopicPartition as RdPartition
 
@@ -129,7 +128,6 @@ class AioLoad:
             self._history.add(Unhandled(f"the {side} of aiokafka: {error!r}"))
 
     async def _produce(self) -> None:
-        answers: set[asyncio.Task[None]] = set()
         # A batch that is not stored within the request's time is given up, which an idempotent producer never mends.
         async with AIOKafkaProducer(
             bootstrap_servers=self._bootstrap,
@@ -139,26 +137,32 @@ class AioLoad:
             request_timeout_ms=60_000,
             metadata_max_age_ms=2_000,
         ) as producer:
+            answers: set[asyncio.Future[Any]] = set()
             number = 0
             while not self._over.is_set():
                 if len(answers) < OUTSTANDING_MAX:
-                    answers.add(task := asyncio.ensure_future(self._send(producer, number)))
-                    task.add_done_callback(answers.discard)
+                    answers.add(answer := await self._send(producer, number))
+                    answer.add_done_callback(answers.discard)
                     number += 1
                 await asyncio.sleep(PACE_S)
             if answers:
                 await asyncio.wait(answers, timeout=END_S_MAX / 2)
 
-    async def _send(self, producer: AIOKafkaProducer, number: int) -> None:
+    async def _send(self, producer: AIOKafkaProducer, number: int) -> "asyncio.Future[Any]":
+        """Returns when the producer has given it its place in the order."""
         history = self._history
         partition, value = TopicPartition(self._topic, number % self._partitions), b"aio-%d" % number
         history.add(Sent(history.now_s(), self.name, partition, value))
-        try:
-            stored = await (await producer.send(self._topic, value, partition=partition.partition))
-        except AioError as error:
-            history.add(GivenUp(history.now_s(), f"{self.name}: {error!r}", partition, value))
-        else:
-            history.add(Acked(history.now_s(), self.name, partition, stored.offset, value))
+
+        def settled(answer: "asyncio.Future[Any]") -> None:
+            if answer.cancelled() or answer.exception() is not None:
+                history.add(GivenUp(history.now_s(), f"{self.name}: {answer}", partition, value))
+            else:
+                history.add(Acked(history.now_s(), self.name, partition, answer.result().offset, value))
+
+        answer: asyncio.Future[Any] = await producer.send(self._topic, value, partition=partition.partition)
+        answer.add_done_callback(settled)
+        return answer
 
     async def _consume(self) -> None:
         async with AIOKafkaConsumer(

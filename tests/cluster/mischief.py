@@ -27,7 +27,7 @@ class Mischief:
         end_s = time.monotonic() + seconds
         while time.monotonic() < end_s:
             victims = self.random.sample(sorted(self.cluster.nodes), 2 if self.random.random() < 0.15 else 1)
-            deed = self.random.choice((self._kill, self._kill, self._pause, self._stop))
+            deed = self.random.choice((self._kill, self._kill, self._kill_and_tell, self._pause, self._stop))
             for victim in victims:
                 deed(victim)
             time.sleep(self.random.choice((0.0, 0.3, 1.0, 2.0, LONGER_THAN_A_LEASE_S)))

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from headrace.model import TopicPartition
 from headrace.sim.history import Replica
-from tests.servers.process import BrokerProcess, free_port
+from tests.servers.process import BrokerProcess, lasting_port
 
 WAIT_S_MAX = 120.0
 SHORT_LEASE = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
@@ -42,7 +42,7 @@ def headrace_node(
     directory: Path, node_id: int, metadata: str, settings: Mapping[str, str], *, host: str = "127.0.0.1", port: int = 0
 ) -> BrokerProcess:
     """`headrace serve` with the data in `directory`, on the same ports whenever it is started."""
-    port, metrics_port = port or free_port(), free_port()
+    port, metrics_port = port or lasting_port(), lasting_port()
     command = [PROGRAM, "serve", "--node-id", str(node_id), "--listen", f"{host}:{port}"]
     command += ["--data", str(directory), "--metadata", metadata, "--metrics", f"127.0.0.1:{metrics_port}"]
     for key, value in settings.items():
@@ -79,6 +79,7 @@ class HeadraceCluster:
             node.launch()
         for node in self.nodes.values():
             node.wait_ready()
+        self.until(lambda: all(self._members(by) == set(self.nodes) for by in self.nodes), "all nodes know each other")
 
     def pause(self, node_id: int) -> None:
         self.nodes[node_id].signal(signal.SIGSTOP)
@@ -128,6 +129,10 @@ class HeadraceCluster:
             return self.admin(by).list_topics(timeout=2)
         except KafkaException:
             return None
+
+    def _members(self, by: int) -> set[int]:
+        listed = self._listed(by)
+        return set(listed.brokers) if listed is not None else set()
 
     def leader_of(self, topic: str, partition: int = 0, by: int | None = None) -> int:
         """-1 when there is none, or nobody answers."""

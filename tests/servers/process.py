@@ -1,6 +1,7 @@
 """A broker in a process of its own, whichever program it is: started, watched, killed and started again."""
 
 import os
+import random
 import signal
 import socket
 import struct
@@ -14,6 +15,7 @@ CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 READY_S_MAX = 300.0
 STOP_S_MAX = 60.0
+LASTING_PORTS = (15_000, 32_000)
 
 
 class BrokerFailed(RuntimeError):
@@ -25,6 +27,18 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
+
+
+def lasting_port() -> int:
+    """For a server that goes away and comes back: below the ports that the system gives to clients in the meantime."""
+    with socket.socket() as probe:
+        while True:
+            port = random.randrange(*LASTING_PORTS)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
 
 
 def lists_itself(port: int) -> bool:
