@@ -63,6 +63,9 @@ READY_S_MAX = 5.0
 DRAIN_S_MAX = 30.0
 """How long a stopping node waits for requests that are under way."""
 
+COMMIT_S_MAX = 2.0
+"""How long a stopping node waits for others to copy what it was given: where too few are left they never will."""
+
 HOT_APIS = (0, 1, 3, 18)
 """Compiled before the first client comes; the others on first use."""
 
@@ -396,7 +399,9 @@ class Node:
         listener.close()
         broker.fetch_events.answer_all()
         await dispatcher.drain()
+        resigning = broker.loop.call_later(COMMIT_S_MAX, broker.roles.resign)
         await listener.drain(DRAIN_S_MAX)
+        resigning.cancel()
         await broker.roles.replicator.close()
         await broker.appends.drain()
         self._close_directories(directories)  # before the lease ends: what comes after it finds everything on disk

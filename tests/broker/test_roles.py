@@ -6,6 +6,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from headrace.broker.partitions import Hosted
+from headrace.broker.roles import NoReplicator
+from headrace.core.cluster import RegisteredBroker
 from headrace.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.inspection import InspectRequest, InspectResponse
@@ -62,6 +65,72 @@ def test_what_waits_for_a_leader_ends_when_another_leads() -> None:
         assert (await fetching).responses[0].partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await consumer.produce(records_of())).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert (await (await trio.client(follower)).produce(records_of(), acks=1)).error_code == 0
+
+    play(scenario)
+
+
+def test_a_stop_does_not_wait_for_copies_that_nobody_makes() -> None:
+    """The only other replica is dead, and nobody else may lead: the producer is sent away before its own time is up."""
+
+    async def scenario(trio: Trio) -> None:
+        leader, follower = (n for n in (1, 2, 3) if n != trio.controller_id)
+        await trio.topic([leader, follower])
+        trio.world.nodes[follower - 1].kill()
+        producing = asyncio.create_task((await trio.client(leader)).produce(records_of()))
+        await trio.until(lambda: trio.partition(leader).waiting_acks)
+        began_s = trio.world.loop.now_s
+        stopping = asyncio.create_task(trio.world.nodes[leader - 1].stop())
+        assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        await stopping
+        assert trio.world.loop.now_s - began_s < 10
+
+    play(scenario)
+
+
+class Recorder(NoReplicator):
+    """Notes what it is told, and whether the partition led at that moment."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[str, int, bool]] = []
+
+    def follow(self, partition: Hosted, leader: RegisteredBroker, leader_epoch: int) -> None:
+        assert partition.leader_epoch == leader_epoch
+        self.told.append(("follow", leader.id, partition.is_leading))
+
+    def stop(self, partition: Hosted) -> None:
+        self.told.append(("stop", -1, partition.is_leading))
+
+
+def test_replication_ends_before_a_leadership_begins_and_begins_after_it_has_ended() -> None:
+    async def scenario(trio: Trio) -> None:
+        first, second = (n for n in (1, 2, 3) if n != trio.controller_id)
+        recorder = Recorder()
+        trio.broker(second).roles.replicator = recorder
+        await trio.topic([first, second])
+        await trio.until(lambda: recorder.told)
+        await trio.move_to(second)
+        await trio.move_to(first)
+        await trio.until(lambda: len(recorder.told) == 3)
+        assert recorder.told == [("follow", first, False), ("stop", -1, False), ("follow", first, False)]
+        trio.world.nodes[first - 1].kill()
+        await trio.leads(second)
+        await trio.until(lambda: recorder.told[3:] == [("stop", -1, False)] * len(recorder.told[3:]))
+
+    play(scenario)
+
+
+def test_sessions_of_a_registration_end_with_it() -> None:
+    async def scenario(trio: Trio) -> None:
+        leader, follower = (n for n in (1, 2, 3) if n != trio.controller_id)
+        await trio.topic([leader, follower])
+        epoch = trio.broker(leader).image.brokers[follower].epoch
+        await trio.fetch_as(follower, leader, session_epoch=0)
+        sessions = trio.broker(leader).fetch_events.sessions.cache
+        assert [session.fetcher.broker_epoch for session in sessions.values()] == [epoch]
+        await trio.restart(follower)
+        await trio.until(lambda: trio.broker(leader).image.brokers[follower].epoch != epoch)
+        assert len(sessions) == 0
 
     play(scenario)
 

@@ -253,6 +253,7 @@ class Roles:
             return
         if epoch_before != partition.leader_epoch or before is not partition.leadership:
             self._appends.let_go(partition)
+            self._appends.take_over(partition)
         leadership = partition.leadership
         if leadership is not None:
             if before is leadership and isr_before is not None:
@@ -306,6 +307,13 @@ class Roles:
             wake_acks(partition)
         if self._commits.log_start_waits:
             self._commits.wake_log_start_waits(partition)
+
+    def resign(self) -> None:
+        """Before a stop: whoever still waits for other replicas is sent away, to ask the next leader."""
+        self._appends.end_turn()
+        for partition in list(self._isr_updates.leading):
+            self._stop_leading(partition)
+            self._ended(partition)
 
     # What comes by other ways than the watch.
 
