@@ -74,10 +74,11 @@ def test_a_stop_does_not_wait_for_copies_that_nobody_makes() -> None:
 
     async def scenario(trio: Trio) -> None:
         leader, follower = (n for n in (1, 2, 3) if n != trio.controller_id)
-        await trio.topic([leader, follower])
-        trio.world.nodes[follower - 1].kill()
+        await trio.topic([leader, follower], settings={"min.insync.replicas": "2"})
         producing = asyncio.create_task((await trio.client(leader)).produce(records_of()))
         await trio.until(lambda: trio.partition(leader).waiting_acks)
+        trio.world.nodes[follower - 1].kill()
+        await trio.until(lambda: len(trio.record(at=leader).isr) == 1)
         began_s = trio.world.loop.now_s
         stopping = asyncio.create_task(trio.world.nodes[leader - 1].stop())
         assert (await producing).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
