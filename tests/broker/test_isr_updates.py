@@ -304,6 +304,31 @@ def test_a_leader_whose_registration_is_gone_leads_nothing_until_it_has_another(
     play(scenario)
 
 
+def test_a_leader_that_hears_of_the_end_of_its_registration_from_the_controller_leads_nothing_until_the_next() -> None:
+    async def scenario(trio: Trio) -> None:
+        leader, follower = leader_and_follower(trio)
+        await one_member(trio, leader, follower)
+        partition = trio.partition(leader)
+        controller = trio.broker(trio.controller_id).controller
+
+        async def stale(*_: object) -> ErrorCode:
+            return ErrorCode.STALE_BROKER_EPOCH
+
+        with patch.object(controller, "alter_partitions", stale):
+            await trio.fetch_as(follower, leader)
+            await trio.until(lambda: not partition.is_leading)
+        client = await trio.client(leader)
+        await asyncio.sleep(2)
+        assert (await client.produce(records_of(), acks=1)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        lease = trio.broker(leader).controller.registration.lease
+        assert lease is not None
+        trio.world.data.revoke(lease.id)
+        await trio.leads(leader)
+        assert (await client.produce(records_of(), acks=1)).error_code == 0
+
+    play(scenario)
+
+
 def test_deletion_of_records_waits_for_the_replicas_that_are_there() -> None:
     async def scenario(trio: Trio) -> None:
         await trio.topic([1, 2])

@@ -209,9 +209,10 @@ class Trio:
         log_start: int = 0,
         broker_epoch: int | None = None,
         leader_epoch: int | None = None,
+        session_epoch: int = -1,
         name: str = TOPIC,
     ) -> PartitionData:
-        """What that follower would ask, without a session: from its leader's log end, unless told otherwise."""
+        """What that follower would ask: from its leader's log end, and without a session, unless told otherwise."""
         leader = self.partition(leader_id, index, name)
         epoch = self.broker(leader_id).image.brokers[follower_id].epoch if broker_epoch is None else broker_epoch
         asked = FetchPartition(
@@ -226,7 +227,7 @@ class Trio:
             max_wait_ms=0,
             min_bytes=1,
             session_id=0,
-            session_epoch=-1,
+            session_epoch=session_epoch,
             topics=[FetchTopic(topic_id=leader.topic_id, partitions=[asked])],
         )
         client = await self.client(leader_id)
