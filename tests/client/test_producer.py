@@ -219,11 +219,12 @@ async def test_a_gap_fails_the_batch_and_the_next_one_goes_under_a_new_identity(
         assert sequences(broker.asked[-1]) == [(102, 0, 1)]
 
 
-async def test_after_a_gap_a_batch_that_may_be_stored_is_not_stored_twice() -> None:
+@pytest.mark.parametrize("code", [6, 7])
+async def test_after_a_gap_a_batch_that_may_be_stored_is_not_stored_twice(code: int) -> None:
     async with FakeBroker(one_topic()) as broker, Producer(broker.bootstrap, linger_ms=0) as producer:
         await sent(producer, b"a")
         broker.answer_together(ProduceRequest, 2)
-        broker.then(ProduceRequest, [refuse(broker, 87), lambda request: broker.produce(request, 7, store=True)])
+        broker.then(ProduceRequest, [refuse(broker, 87), lambda request: broker.produce(request, code, store=True)])
         bad, maybe = await sent(producer, b"bad", b"maybe")
         assert isinstance(bad, KafkaError) and bad.code == ErrorCode.INVALID_RECORD
         assert isinstance(maybe, KafkaError) and "may or may not" in str(maybe)

@@ -119,3 +119,20 @@ def test_a_disk_that_fails_under_a_follower_is_told_when_it_leads() -> None:
     assert partition.gate(9) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     partition.lead(record(0, 1, leader_epoch=10, partition_epoch=3), 10, NOW, NODES)
     assert partition.gate(10) is partition.gate(10, by_follower=True) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_bytes_that_wait_for_their_sync_are_behind_the_new_epoch_and_do_not_count() -> None:
+    partition = partition_with()
+    partition.stop_serving()
+    partition.log_found(0, 10, 6)
+    partition.log.log_end_offset = 14  # fetched, and not synced yet
+    assert partition.lead(record(0, 1, leader_epoch=8), 10, NOW, NODES)
+    assert (partition.log_end_offset, partition.assigned_end_offset) == (10, 14)
+    assert partition.log.epochs.entries[-1] == (8, 14)
+    assert partition.leadership is not None
+    assert partition.leadership.epoch_start_offset == partition.leadership.list_guard == 14
+    fetched(partition.leadership, 1, 14, NOW)
+    partition.commit(NOW)
+    assert partition.high_watermark == 10
+    partition.stop_serving()
+    assert (partition.log_end_offset, partition.assigned_end_offset) == (10, 14)

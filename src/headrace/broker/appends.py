@@ -95,6 +95,16 @@ class Appends:
         """Its leadership has ended: what waits for a sync is no longer for this node to acknowledge."""
         self._holding.pop(partition, None)
 
+    def take_over(self, partition: Hosted) -> None:
+        """A leadership begins: what the log holds, and was not synced before, counts once it is."""
+        log = partition.log_if_open
+        if log is None or log.log_end_offset <= partition.log_end_offset or partition in self._holding:
+            return
+        if log.needs_flush_before_ack():
+            self._hold_until_flushed(partition)
+        else:
+            self._readable_up_to(partition, log.log_end_offset)
+
     def flush(self, partition: Hosted) -> None:
         """Syncs what the log holds, while clients go on."""
         if partition not in self._flushing:

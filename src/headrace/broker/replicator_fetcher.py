@@ -92,9 +92,11 @@ class Fetcher:
 
     def add(self, partition: Hosted, leader_epoch: int) -> None:
         """From the end of its log on, read now or when the log is open. Nobody else appends to it any more."""
-        if partition.log_if_open is not None:
+        opened = partition.log_if_open
+        if opened is not None and not opened.needs_flush_before_ack():
             self._adopt(partition, leader_epoch)  # at once: answers to the epoch before count no more
         else:
+            self.partitions.remove(partition)
             self._new[partition] = leader_epoch
         self._news.set()
 
@@ -108,11 +110,29 @@ class Fetcher:
 
     async def _adopt_new(self) -> None:
         for count, partition in enumerate(list(self._new), 1):
-            leader_epoch = self._new.pop(partition, None)
-            if leader_epoch is not None:
-                self._adopt(partition, leader_epoch)
+            leader_epoch = self._new.get(partition)
+            if leader_epoch is not None and await self._is_synced(partition):
+                if self._new.get(partition) == leader_epoch:  # else it has another role, or another epoch, by now
+                    del self._new[partition]
+                    self._adopt(partition, leader_epoch)
             if count % OPENED_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+    async def _is_synced(self, partition: Hosted) -> bool:
+        """Where records count only once they are synced, the leader hears of no others. False: the disk failed."""
+        logs = self._around.logs
+        try:
+            opened = logs.open(partition)
+        except Exception:  # whoever opens it next meets it again, and deals with it
+            return True
+        if opened.needs_flush_before_ack():
+            try:
+                await logs.sync(partition, opened)
+            except OSError as error:
+                if self._new.pop(partition, None) is not None:
+                    self._around.faults.lost(partition, "flush", error)
+                return False
+        return True
 
     def _adopt(self, partition: Hosted, leader_epoch: int) -> None:
         try:

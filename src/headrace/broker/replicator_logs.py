@@ -29,11 +29,14 @@ class FollowerLogs:
         self._doubted = {known: offset for known, offset in self._doubted.items() if not known.fault}
         self._doubted[partition] = recovery_point
 
-    def position(self, partition: Hosted, leader_epoch: int) -> Position:
-        """Opens the log."""
+    def open(self, partition: Hosted) -> Log:
         opened = partition.log
         if self._doubted.pop(partition, -1) == opened.recovery_point:  # else it was synced since
             self.truncate(partition, opened.recovery_point, "its last sync failed")
+        return opened
+
+    def position(self, partition: Hosted, leader_epoch: int) -> Position:
+        opened = self.open(partition)
         return Position(leader_epoch, opened.log_end_offset, opened.epochs.latest, partition.log_start_offset)
 
     def append(self, partition: Hosted, records: Append, leader_epoch: int) -> str | None:

@@ -34,6 +34,8 @@ UNCERTAIN = frozenset(
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.KAFKA_STORAGE_ERROR,  # as when it was written, and syncing it failed
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,  # as when it was written, and the next leader has it
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,  # the same, and the replica has moved away
     }
 )
 """Answers after which the batch may be stored."""

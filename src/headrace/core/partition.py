@@ -306,11 +306,10 @@ class Partition(Generic[L]):
             self.leadership = None
             self.high_watermark = self.log_end_offset
         elif known is not None and goes_on and self._entry_of(known.record) == broker_epoch:
-            known.adopt(record, self.log_end_offset, now_ms)
+            known.adopt(record, self.assigned_end_offset, now_ms)
         else:
-            self.leadership = Leadership(
-                record, self.topic_id, self.index, nodes, self.log_end_offset, now_ms, lag_ms_max
-            )
+            end = self.assigned_end_offset
+            self.leadership = Leadership(record, self.topic_id, self.index, nodes, end, now_ms, lag_ms_max)
         self._tell_role()
         self.commit(now_ms)
         return True
@@ -320,9 +319,10 @@ class Partition(Generic[L]):
         return next((member.broker_epoch for member in record.isr if member.broker_id == record.leader), -1)
 
     def _begin_epoch(self, leader_epoch: int) -> None:
+        """Behind all bytes of the log: also those that wait for their sync, and count only after it."""
         self.leader_epoch = leader_epoch
-        self.assigned_end_offset = max(self.assigned_end_offset, self.log_end_offset)
         if self._log is not None:
+            self.assigned_end_offset = max(self.assigned_end_offset, self._log.log_end_offset)
             self._log.epochs.assign(leader_epoch, self.assigned_end_offset)
 
     def _tell_role(self) -> None:
@@ -395,8 +395,8 @@ class Partition(Generic[L]):
         self.leadership = None
         self.error = _NOT_LEADER
         if self._log is not None:
-            # Bytes that wait for their sync count: the next ones go after them.
-            self.log_end_offset = self.assigned_end_offset = self._log.log_end_offset
+            # Bytes that wait for their sync are there, and the next ones go after them; they count once they are synced.
+            self.assigned_end_offset = self._log.log_end_offset
 
     def follower_appended(self, end_offset: int, leader_high_watermark: int, leader_log_start: int) -> bool:
         """The log ends there after a fetch, and the leader told its offsets. True if offsets that clients see moved."""
