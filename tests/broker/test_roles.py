@@ -8,12 +8,14 @@ from msgspec.structs import replace
 
 from headrace.broker.partitions import Hosted
 from headrace.broker.roles import NoReplicator
-from headrace.core.cluster import RegisteredBroker
+from headrace.core.cluster import Diff, RegisteredBroker
+from headrace.core.partition import Appended
 from headrace.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchResponse
 from headrace.wire.messages.inspection import InspectRequest, InspectResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from tests.broker.asking import TOPIC, Client, fetch_request, records_of
+from tests.broker.stepped import NOW_MS
 from tests.broker.trio import Trio, play
 
 
@@ -119,6 +121,41 @@ def test_replication_ends_before_a_leadership_begins_and_begins_after_it_has_end
         await trio.until(lambda: recorder.told[3:] == [("stop", -1, False)] * len(recorder.told[3:]))
 
     play(scenario)
+
+
+def test_what_was_accepted_under_a_role_is_written_before_the_next() -> None:
+    async def scenario(trio: Trio) -> None:
+        await trio.topic([1, 2])
+        broker, partition = trio.broker(1), trio.partition(1)
+        assert isinstance(broker.admit(partition, memoryview(records_of()), NOW_MS), Appended)
+        broker.appends.queue(partition)
+        written: list[int] = []
+        broker.appends.after_turn(lambda: written.append(partition.log_end_offset))
+        broker.roles.apply(Diff(partitions_changed=[(broker.image.topics[TOPIC], 0)]))
+        assert written == [1]
+
+    play(scenario)
+
+
+def test_a_sync_that_ends_after_its_leadership_acknowledges_nothing() -> None:
+    async def scenario(trio: Trio) -> None:
+        leader, follower = (n for n in (1, 2, 3) if n != trio.controller_id)
+        await trio.topic([leader, follower], settings={"flush.messages": "1"})
+        client = await trio.client(leader)
+        assert (await client.produce(records_of([b"first"]))).error_code == 0
+        trio.world.nodes[leader - 1].machine.slow_s = 3
+        for one, other in ((leader, follower), (follower, leader)):
+            trio.world.network.cut(f"node{one}", f"node{other}")
+        waiting = asyncio.create_task(client.produce(records_of([b"lost"]), acks=1))
+        partition = trio.partition(leader)
+        await trio.until(lambda: partition.assigned_end_offset == 2)
+        await trio.move_to(follower)
+        assert (await waiting).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        trio.world.network.heal_all()
+        await asyncio.sleep(10)
+        assert partition.log_end_offset == partition.log.log_end_offset == 1
+
+    play(scenario, replicates=True)
 
 
 def test_sessions_of_a_registration_end_with_it() -> None:
