@@ -4,7 +4,7 @@ import threading
 
 from headrace.model import TopicPartition
 from headrace.sim.history import History, ToldEnd
-from tests.cluster.caller import Caller
+from tests.servers.caller import Caller
 from tests.servers.process import BrokerProcess
 
 PACE_S = 0.02

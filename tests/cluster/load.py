@@ -28,12 +28,17 @@ class RdLoad:
 
     name = "librdkafka"
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, history: History) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, history: History, *, is_broken_off: bool = False
+    ) -> None:
+        """`is_broken_off`: the topic is deleted meanwhile, so that the consumer begins anew and some sends fail."""
         self._topic, self._partitions, self._history = topic, partitions, history
+        self._is_broken_off = is_broken_off
         quiet: dict[str, object] = {"bootstrap.servers": bootstrap, "log_level": 2, "reconnect.backoff.max.ms": 200}
         producing = {"acks": "all", "enable.idempotence": True, "linger.ms": 2, "message.timeout.ms": 180_000}
         self._producer = Producer({**quiet, **producing, "socket.timeout.ms": 10_000, "request.timeout.ms": 5_000})
-        consuming = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
+        reset = "earliest" if is_broken_off else "error"
+        consuming = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": reset}
         self._consumer = Consumer({**quiet, **consuming, "fetch.wait.max.ms": 100, "socket.timeout.ms": 10_000})
         self._over, self._produced = threading.Event(), threading.Event()
         self._outstanding = 0
@@ -83,7 +88,7 @@ class RdLoad:
             error = message.error()
             if error is None:
                 _note_read(self._history, self.name, message)
-            elif not (error.retriable() or error.code() in PASSING):
+            elif not (self._is_broken_off or error.retriable() or error.code() in PASSING):
                 self._history.add(Unhandled(f"the consumer of librdkafka: {error}"))
         self._consumer.close()
 
@@ -103,8 +108,11 @@ class AioLoad:
 
     name = "aiokafka"
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, history: History) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, history: History, *, is_broken_off: bool = False
+    ) -> None:
         self._bootstrap, self._topic, self._partitions, self._history = bootstrap, topic, partitions, history
+        self._reset = "earliest" if is_broken_off else "none"
         self._over = threading.Event()
         self._produced = False
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
@@ -167,7 +175,7 @@ class AioLoad:
     async def _consume(self) -> None:
         async with AIOKafkaConsumer(
             bootstrap_servers=self._bootstrap,
-            auto_offset_reset="none",
+            auto_offset_reset=self._reset,
             enable_auto_commit=False,
             fetch_max_wait_ms=100,
             request_timeout_ms=5_000,

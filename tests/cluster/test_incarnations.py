@@ -9,9 +9,9 @@ from random import Random
 import pytest
 from confluent_kafka import Producer
 
-from tests.cluster.caller import Caller
 from tests.cluster.mischief import chosen_seed
 from tests.interop.clients.confluent import Confluent
+from tests.servers.caller import Caller
 from tests.servers.cluster import HeadraceCluster, headrace_node
 
 TOPIC = "t"
@@ -44,11 +44,6 @@ def shrinks(cluster: HeadraceCluster, node_id: int) -> float:
     found = [line for line in lines if line.startswith("kafka_server_replicamanager_isrshrinks_total")]
     assert found, "\n".join(lines)
     return sum(float(line.split()[-1]) for line in found)
-
-
-def controller_of(cluster: HeadraceCluster) -> int:
-    listed = cluster.admin().list_topics(timeout=30)
-    return int(listed.controller_id)
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -102,11 +97,9 @@ def pair(cluster: HeadraceCluster) -> tuple[int, int, int]:
     for attempt in range(20):
         if attempt:
             cluster.admin().delete_topics([TOPIC])[TOPIC].result(60)
-            cluster.until(lambda: not any(cluster.seen(TOPIC, by) for by in cluster.nodes), "the topic is gone")
         cluster.create_topic(TOPIC, 1, 2)
-        cluster.until(lambda: all(len(cluster.seen(TOPIC, by)) == 1 for by in cluster.nodes), "all know the topic")
         seen = cluster.seen(TOPIC)[0]
-        controller = controller_of(cluster)
+        controller = cluster.controller_id()
         if controller not in seen.replicas:
             leader, follower = seen.leader, next(one for one in seen.replicas if one != seen.leader)
             return leader, follower, controller
@@ -193,7 +186,7 @@ def test_a_death_that_is_certain_is_acted_on_long_before_the_session_ends(patien
     cluster = patient_cluster
     cluster.create_topic(TOPIC, 1)
     cluster.until_whole(TOPIC)
-    for victim in (cluster.leader_of(TOPIC), controller_of(cluster)):
+    for victim in (cluster.leader_of(TOPIC), cluster.controller_id()):
         produce(cluster, numbered("before", 10))
         cluster.nodes[victim].kill()
         began = time.monotonic()

@@ -13,14 +13,16 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.model import TopicPartition
 from headrace.sim.history import Replica
+from headrace.wire.messages.metadata import MetadataResponse
+from tests.servers.caller import Caller
 from tests.servers.process import BrokerProcess, lasting_port
 
 WAIT_S_MAX = 120.0
+ANSWER_S_MAX = 2.0
 SHORT_LEASE = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 PROGRAM = str(Path(sys.executable).with_name("headrace"))
 
@@ -66,7 +68,7 @@ class HeadraceCluster:
         self.metadata = metadata
         given = {**SHORT_LEASE, **(settings or {})}
         self.nodes = {id_: headrace_node(directory / f"n{id_}", id_, metadata, given) for id_ in range(1, size + 1)}
-        self._admins: dict[str, AdminClient] = {}
+        self._admin: AdminClient | None = None
 
     @property
     def bootstrap(self) -> str:
@@ -103,36 +105,46 @@ class HeadraceCluster:
 
     # What it looks like from outside.
 
-    def admin(self, node_id: int | None = None) -> AdminClient:
-        """Asks that node, or whichever."""
-        bootstrap = self.bootstrap if node_id is None else self.nodes[node_id].bootstrap
-        if bootstrap not in self._admins:
-            self._admins[bootstrap] = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-        return self._admins[bootstrap]
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 2})
+        return self._admin
 
     def create_topic(
         self, topic: str, partitions: int, copies: int = 3, configs: Mapping[str, str] | None = None
     ) -> None:
         created = self.admin().create_topics([NewTopic(topic, partitions, copies, config=dict(configs or {}))])
         created[topic].result(WAIT_S_MAX)
-        self.until(lambda: len(self.seen(topic)) == partitions, f"{topic} is listed")
+        self.until(
+            lambda: all(len(self.seen(topic, by)) == partitions for by in self.nodes), f"every node knows {topic}"
+        )
+
+    def describe(self, *topics: str, by: int | None = None) -> MetadataResponse | None:
+        """As that node has them, or the first that answers; without topics only of the nodes."""
+        for node_id in self.nodes if by is None else (by,):
+            try:
+                with Caller("127.0.0.1", self.nodes[node_id].port, ANSWER_S_MAX) as caller:
+                    return caller.metadata(*topics)
+            except OSError:
+                continue
+        return None
 
     def seen(self, topic: str, by: int | None = None) -> dict[int, Seen]:
-        listed = self._listed(by)
-        if listed is None or topic not in listed.topics:
-            return {}
-        partitions = listed.topics[topic].partitions
-        return {at: Seen(one.leader, tuple(one.isrs), tuple(one.replicas)) for at, one in partitions.items()}
+        answer = self.describe(topic, by=by)
+        partitions = [] if answer is None else answer.topics[0].partitions
+        return {
+            one.partition_index: Seen(one.leader_id, tuple(one.isr_nodes), tuple(one.replica_nodes))
+            for one in partitions
+        }
 
-    def _listed(self, by: int | None) -> ClusterMetadata | None:
-        try:
-            return self.admin(by).list_topics(timeout=2)
-        except KafkaException:
-            return None
+    def controller_id(self, by: int | None = None) -> int:
+        """-1 when there is none, or nobody answers."""
+        answer = self.describe(by=by)
+        return -1 if answer is None else answer.controller_id
 
     def _members(self, by: int) -> set[int]:
-        listed = self._listed(by)
-        return set(listed.brokers) if listed is not None else set()
+        answer = self.describe(by=by)
+        return set() if answer is None else {broker.node_id for broker in answer.brokers}
 
     def leader_of(self, topic: str, partition: int = 0, by: int | None = None) -> int:
         """-1 when there is none, or nobody answers."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.servers.process import free_port
+from tests.servers.process import lasting_port
 
 READY_S_MAX = 60.0
 
@@ -31,7 +31,7 @@ class EtcdMember:
     def __init__(self, name: str, directory: Path, scheme: str, extra: Sequence[str]) -> None:
         self.name = name
         self.directory = directory
-        self.port, self.peer_port = free_port(), free_port()
+        self.port, self.peer_port = lasting_port(), lasting_port()
         self._scheme = scheme
         self._extra = extra
         self._process: subprocess.Popen[bytes] | None = None

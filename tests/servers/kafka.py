@@ -1,10 +1,11 @@
-"""Apache Kafka as the reference: one combined broker and controller from the jars of `make kafka-jars`."""
+"""Apache Kafka as the reference, from the jars of `make kafka-jars`: nodes that are broker and controller in one."""
 
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.servers.process import BrokerProcess, free_port
+from tests.servers.process import BrokerProcess, free_port, lasting_port
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".tools" / "kafka" / "libs"
@@ -31,23 +32,41 @@ def class_path() -> str:
 
 def kafka_broker(directory: Path, settings: Mapping[str, str] | None = None) -> BrokerProcess:
     """Formats the directory when it is new."""
-    port, controller_port = free_port(), free_port()
+    return _kafka_node(directory, 1, {1: _Ports(free_port(), free_port())}, settings or {})
+
+
+def kafka_nodes(directory: Path, count: int, settings: Mapping[str, str] | None = None) -> list[BrokerProcess]:
+    """A cluster of so many nodes, each a broker and a controller."""
+    ports = {node_id: _Ports(lasting_port(), lasting_port()) for node_id in range(1, count + 1)}
+    return [_kafka_node(directory / f"node-{node_id}", node_id, ports, settings or {}) for node_id in ports]
+
+
+class _Ports(NamedTuple):
+    broker: int
+    controller: int
+
+
+def _kafka_node(
+    directory: Path, node_id: int, ports: Mapping[int, _Ports], settings: Mapping[str, str]
+) -> BrokerProcess:
+    port, controller_port = ports[node_id]
+    copies, isr_min = ("3", "2") if len(ports) >= 3 else ("1", "1")
     properties = {
         "process.roles": "broker,controller",
-        "node.id": "1",
-        "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{voter}@127.0.0.1:{its.controller}" for voter, its in ports.items()),
         "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
         "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
         "controller.listener.names": "CONTROLLER",
         "inter.broker.listener.name": "PLAINTEXT",
         "log.dirs": str(directory / "data"),
-        "offsets.topic.replication.factor": "1",
-        "transaction.state.log.replication.factor": "1",
-        "transaction.state.log.min.isr": "1",
-        "share.coordinator.state.topic.replication.factor": "1",
-        "share.coordinator.state.topic.min.isr": "1",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": isr_min,
+        "share.coordinator.state.topic.replication.factor": copies,
+        "share.coordinator.state.topic.min.isr": isr_min,
         "group.initial.rebalance.delay.ms": "0",
-        **(settings or {}),
+        **settings,
     }
     directory.mkdir(parents=True, exist_ok=True)
     properties_path, log4j_path = directory / "server.properties", directory / "log4j2.yaml"

@@ -25,7 +25,8 @@ _CHANNEL_OPTIONS = [
     ("grpc.keepalive_time_ms", 6000),
     ("grpc.keepalive_timeout_ms", 2000),
     ("grpc.http2.ping_timeout_ms", 2000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    # Nor may a connection without calls ping at all: it would be closed, again and again.
+    ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),

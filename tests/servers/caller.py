@@ -54,8 +54,8 @@ class Caller:
             raise ConnectionResetError("the node closed the connection")
         return decode_response(response, version, frame)[1]
 
-    def latest(self, topic: str, partitions: int) -> dict[int, Told]:
-        return _told(self.ask(latest_of(topic, partitions), LIST_OFFSETS_VERSION, ListOffsetsResponse))
+    def latest(self, topic: str, partitions: int, version: int = LIST_OFFSETS_VERSION) -> dict[int, Told]:
+        return _told(self.ask(latest_of(topic, partitions), version, ListOffsetsResponse))
 
     def many_latest(self, topic: str, count: int) -> None:
         """So many questions for the end of the first partition, none of whose answers is waited for."""
@@ -73,9 +73,13 @@ class Caller:
         part = self.ask(request, PRODUCE_VERSION, ProduceResponse).responses[0].partition_responses[0]
         return Told(ErrorCode(part.error_code), part.base_offset)
 
+    def metadata(self, *topics: str) -> MetadataResponse:
+        asked = [MetadataRequestTopic(name=topic) for topic in topics]
+        request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
+        return self.ask(request, METADATA_VERSION, MetadataResponse)
+
     def leader_epoch(self, topic: str, partition: int = 0) -> int:
-        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
-        (found,) = self.ask(request, METADATA_VERSION, MetadataResponse).topics
+        (found,) = self.metadata(topic).topics
         return next(one.leader_epoch for one in found.partitions if one.partition_index == partition)
 
     def close(self) -> None:
