@@ -49,6 +49,19 @@ async def test_what_is_spoken_is_told_in_every_version(version: int) -> None:
         raw.close()
 
 
+@pytest.mark.parametrize(("name", "version"), [("", "1"), ("me", ""), ("my client", "1"), ("me-", "1"), ("me", "é")])
+async def test_a_client_that_names_its_software_badly_is_refused(name: str, version: str) -> None:
+    async with serving() as (served, _):
+        raw = await served.raw()
+        request = ApiVersionsRequest(client_software_name=name, client_software_version=version)
+        raw.send(encode_request(request, 3, 9, "me"))
+        _, answer = decode_response(ApiVersionsResponse, 3, await raw.frame())
+        assert (answer.error_code, answer.api_keys) == (ErrorCode.INVALID_REQUEST, [])
+        raw.send(encode_request(ApiVersionsRequest(), 2, 10, "me"))  # that is older than such names
+        assert decode_response(ApiVersionsResponse, 2, await raw.frame())[1].error_code == 0
+        raw.close()
+
+
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])
 async def test_a_client_newer_than_us_is_answered_in_version_0(version: int) -> None:
     async with serving() as (served, _):

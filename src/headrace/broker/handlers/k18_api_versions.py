@@ -3,8 +3,11 @@
 A version above 4 never gets here: dispatch answers it in version 0 with error 35.
 """
 
+import re
+
 from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
+from headrace.errors import ErrorCode
 from headrace.wire.apis import APIS
 from headrace.wire.messages.versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
 
@@ -14,9 +17,17 @@ ADVERTISED = [
     if api.advertised is not None
 ]
 
+SOFTWARE_SINCE = 3
+_SOFTWARE = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9.-]*[a-zA-Z0-9])?", re.ASCII)
+
 
 def handle(broker: Broker, request: Request[ApiVersionsRequest]) -> None:
     del broker
+    body = request.body
+    names = (body.client_software_name, body.client_software_version)
+    if request.version >= SOFTWARE_SINCE and not all(_SOFTWARE.fullmatch(name) for name in names):
+        request.reply(ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[]))
+        return
     request.reply(
         ApiVersionsResponse(
             api_keys=[ApiVersion(api_key=key, min_version=low, max_version=high) for key, low, high in ADVERTISED]
