@@ -166,6 +166,40 @@ async def test_writing_to_a_finished_stream_is_a_failure_like_others(
     assert all(call.is_cancelled for call in calls)
 
 
+class AnsweringCall(FinishedCall):
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.get_running_loop().create_future()
+
+    async def write(self, _: bytes) -> None:
+        pass
+
+    async def read(self) -> bytes:
+        answer: bytes = await self.answer
+        return answer
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_reader_that_is_cancelled_while_an_answer_comes_ends(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    call = AnsweringCall()
+    monkeypatch.setattr(etcd_members.Member, "stream", lambda *_: call)
+
+    async def read_on() -> None:
+        async for _ in store.watch(b"", 5):
+            call.answer = asyncio.get_running_loop().create_future()
+
+    reading = asyncio.create_task(read_on())
+    await asyncio.sleep(0.05)
+    call.answer.set_result(watch_answer(6, (b"k", b"v", 6)))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    reading.cancel()
+    done, _ = await asyncio.wait([reading], timeout=DEADLINE_S)
+    assert reading in done
+
+
 # Progress is a sign of life and no point to go on from
 
 

@@ -72,7 +72,10 @@ class Controller:
             past=past,
             remember=remember,
             ttl_ms=image.broker_config.broker_session_timeout_ms,
-            beat_ms=image.broker_config.broker_heartbeat_interval_ms,
+            # Whatever the settings say: a lease that ends before the next beat would end again and again.
+            beat_ms=min(
+                image.broker_config.broker_heartbeat_interval_ms, image.broker_config.broker_session_timeout_ms // 3
+            ),
         )
         self.elections = Elections(self.ledger)
         self.moves = Moves(self.ledger)

@@ -41,7 +41,9 @@ class WatchStream:
             # compaction has removed the deletions. Asked so, it says that it has compacted.
             await self._call.write(messages.watch_request(self._prefix, max(1, self._position)))
             self._progress = asyncio.create_task(self._ask_for_progress())
-        answer = await asyncio.wait_for(self._call.read(), SILENCE_S_MAX)
+        # Not wait_for: in Python 3.11 it forgets that its caller was cancelled if an answer comes at the same time.
+        async with asyncio.timeout(SILENCE_S_MAX):
+            answer = await self._call.read()
         if answer is grpc.aio.EOF:
             raise ConnectionError("etcd ended the watch")
         watched = messages.read_watch(answer)
