@@ -226,3 +226,34 @@ async def test_waiting_fetches_and_sessions_are_seen() -> None:
         assert now["kafka_server_fetchsessioncache_numincrementalfetchsessions", ()] == 1
         assert now["kafka_server_fetchsessioncache_numincrementalfetchpartitionscached", ()] == 1
         assert now["headrace_fetchsessionerrors_total", (("code", "70"),)] == 1
+
+
+async def test_a_store_that_is_silent_makes_a_node_not_ready_but_healthy() -> None:
+    async with serving() as (served, client):
+        assert (await served.page("/readyz"))[0] == 200
+        broker = served.node.broker
+        assert broker is not None and broker.controller.registration.lease is not None
+        lease = broker.controller.registration.lease
+        lease.beat_sent_ms -= 6_000
+        status, text = await served.page("/readyz")
+        assert status == 503 and "the metadata store has not answered for 6000 ms: data is served" in text
+        now = await scrape(served)
+        assert now["headrace_metadatastoreunavailablems", ()] == 6_000
+        assert now["headrace_leaseremainingms", ()] == 9_000 - 6_000 - 562
+        lease.beat_sent_ms -= 6_000
+        assert "latest offsets are not told" in (await served.page("/readyz"))[1]
+        assert (await served.page("/healthz"))[0] == 200
+        assert (await client.produce()).error_code == 0
+
+
+async def test_what_this_node_leads_and_decides_is_counted() -> None:
+    async with serving(partitions=3) as (served, _):
+        now = await scrape(served)
+        assert now["kafka_controller_kafkacontroller_activecontrollercount", ()] == 1
+        for name in ("offlinepartitionscount", "preferredreplicaimbalancecount"):
+            assert now["kafka_controller_kafkacontroller_" + name, ()] == 0
+        assert now["kafka_server_replicamanager_underreplicatedpartitions", ()] == 0
+        assert now["headrace_listoffsetsguardedpartitions", ()] == 0
+        series = await scrape(served, "/metrics/partitions")
+        in_sync = [v for (name, _), v in series.items() if name == "kafka_cluster_partition_insyncreplicascount"]
+        assert in_sync == [1, 1, 1]
