@@ -289,6 +289,7 @@ async def test_a_disk_that_fails_at_the_start_is_told_in_one_sentence() -> None:
 
 
 async def test_directories_of_no_topic_are_kept_under_another_name() -> None:
+    """Tsm-5."""
     with World() as world:
         async with world.started() as served:
             client = await served.client()

@@ -169,6 +169,7 @@ async def test_tdur_5_a_failed_sync_by_age_stops_the_partition_too() -> None:
 
 @pytest.mark.parametrize("operation", ["write", "sync"])
 async def test_tdur_6_an_error_in_one_file_stops_one_partition_of_fifty(operation: str) -> None:
+    """As a leader; the follower's case is T461-1."""
     async with serving(topic={"flush.messages": "1"}, partitions=50) as (served, client):
         assert await codes(client, 50) == [0] * 50
         served.world.memory.fail(operation, f"*/{TOPIC}-7/*.log", errno.EIO)

@@ -59,6 +59,8 @@ def test_waiting_consumers_hear_of_what_a_followers_fetch_has_committed() -> Non
 
 
 def test_a_member_that_falls_behind_leaves_and_comes_back_when_it_has_caught_up() -> None:
+    """T227-14: within one and a half times the largest lag."""
+
     async def scenario(trio: Trio) -> None:
         await trio.topic([1, 2])
         await all_caught_up(trio, 1, 2)
@@ -270,6 +272,8 @@ def test_t6_23_a_refused_member_holds_the_high_watermark_until_the_resumed_recor
 
 
 def test_a_fetch_of_an_earlier_registration_counts_for_nothing() -> None:
+    """T6-4."""
+
     async def scenario(trio: Trio) -> None:
         leader, follower = leader_and_follower(trio)
         await one_member(trio, leader, follower)

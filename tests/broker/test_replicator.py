@@ -163,6 +163,7 @@ async def test_a_change_that_brings_no_new_epoch_restarts_nothing() -> None:
 
 
 async def test_a_fetcher_without_partitions_ends_and_closes_its_session() -> None:
+    """T227-27."""
     async with following(2) as bench:
         bench.follow(0, 1)
         await until(lambda: len(bench.leader.requests) > 1)
@@ -177,6 +178,7 @@ async def test_a_fetcher_without_partitions_ends_and_closes_its_session() -> Non
 
 
 async def test_a_leader_that_is_away_is_tried_again_and_again() -> None:
+    """T227-27."""
     async with following() as bench:
         bench.leader.is_down = True
         bench.produce()
@@ -206,6 +208,7 @@ async def test_a_node_without_a_registration_asks_nobody() -> None:
 
 
 async def test_a_session_that_the_leader_forgot_is_made_again_at_once() -> None:
+    """T227-27."""
     async with following(2) as bench:
         bench.follow(0, 1)
         await until(lambda: len(bench.leader.requests) > 2)
@@ -217,6 +220,7 @@ async def test_a_session_that_the_leader_forgot_is_made_again_at_once() -> None:
 
 @pytest.mark.parametrize("error", [75, 6, 3, 100, 103, 56, 999])
 async def test_a_refusal_is_waited_out(error: int) -> None:
+    """T227-27."""
     async with following(2) as bench:
         bench.led(0).error = error  # type: ignore[assignment]  # 999 is not known to anybody
         bench.produce(0)

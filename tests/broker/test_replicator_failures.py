@@ -27,6 +27,7 @@ def failing(bench: Following, index: int | str, operation: str = "write", **how:
 
 
 async def test_t461_1_a_disk_error_of_one_partition_leaves_the_others_alone() -> None:
+    """Also Tdur-6, the follower's case, and G3."""
     async with following(50) as bench:
         failing(bench, 0)
         bench.follow(*range(50))

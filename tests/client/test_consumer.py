@@ -85,6 +85,7 @@ async def test_a_session_lists_only_what_changed() -> None:
 
 @pytest.mark.parametrize("code", [70, 71, 106])
 async def test_a_session_error_starts_a_new_session_at_once_and_loses_nothing(code: int) -> None:
+    """T227-27."""
     async with broker_with_log() as (broker, log), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
         consumer.assign([T0, T1])
         log.append(T0, b"a")
@@ -98,6 +99,7 @@ async def test_a_session_error_starts_a_new_session_at_once_and_loses_nothing(co
 
 
 async def test_session_errors_in_a_row_are_not_a_tight_loop() -> None:
+    """T227-27."""
     async with broker_with_log() as (broker, _), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
         consumer.assign([T0])
         broker.always(FetchRequest, lambda _request: FetchResponse(error_code=70, responses=[]))
@@ -106,6 +108,7 @@ async def test_session_errors_in_a_row_are_not_a_tight_loop() -> None:
 
 
 async def test_a_lost_connection_or_a_wrong_answer_starts_over_and_loses_nothing() -> None:
+    """T227-27."""
     async with broker_with_log() as (broker, log), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
         consumer.assign([T0, T1])
         log.append(T0, b"a")
@@ -123,6 +126,7 @@ async def test_a_lost_connection_or_a_wrong_answer_starts_over_and_loses_nothing
 
 
 async def test_a_broker_that_grants_no_session_is_asked_in_full() -> None:
+    """T227-27."""
     async with broker_with_log() as (broker, log), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
 
         def sessionless(request: Message) -> object:
@@ -140,6 +144,7 @@ async def test_a_broker_that_grants_no_session_is_asked_in_full() -> None:
 
 
 async def test_leaving_frees_the_session_even_while_a_fetch_waits() -> None:
+    """T227-27."""
     async with broker_with_log() as (broker, log):
         async with Consumer(broker.bootstrap, max_wait_ms=60_000) as consumer:
             consumer.assign([T0])
@@ -307,6 +312,7 @@ async def test_a_damaged_batch_is_raised_after_what_is_before_it() -> None:
 
 
 async def test_an_error_for_all_is_raised_for_each() -> None:
+    """T227-27."""
     async with broker_with_log() as (broker, _), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
         broker.always(FetchRequest, lambda _request: FetchResponse(error_code=31, responses=[]))
         consumer.assign([T0])
@@ -315,6 +321,7 @@ async def test_an_error_for_all_is_raised_for_each() -> None:
 
 
 async def test_a_guarded_leader_is_asked_again_without_metadata() -> None:
+    """T207-10."""
     async with broker_with_log() as (broker, log), Consumer(broker.bootstrap) as consumer:
         log.append(T0, b"a")
         await consumer.end_offsets([T0])

@@ -113,7 +113,7 @@ def test_entries_out_of_order_are_refused(entries: list[tuple[int, int]]) -> Non
 
 
 class AgainstTheEpochOfEveryOffset(RuleBasedStateMachine):
-    """The dumb twin is a log that holds the epoch of every record."""
+    """T5-3. The dumb twin is a log that holds the epoch of every record."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,6 +49,7 @@ class LedWorld(World):
 
 
 def test_an_idle_follower_that_lists_nothing_stays() -> None:
+    """T227-14: for ten times the largest lag."""
     world = LedWorld()
     world.join()
     for _ in range(40):
@@ -61,6 +62,7 @@ def test_an_idle_follower_that_lists_nothing_stays() -> None:
 
 
 def test_a_dead_follower_of_a_busy_partition_leaves_in_time() -> None:
+    """T227-14. The check comes every half of the largest lag."""
     world = LedWorld()
     world.join()
     world.produce(world.replica)
@@ -71,6 +73,7 @@ def test_a_dead_follower_of_a_busy_partition_leaves_in_time() -> None:
 
 
 def test_a_fenced_follower_of_a_busy_partition_leaves_in_time() -> None:
+    """T227-17."""
     world = LedWorld()
     world.join(leader_epoch=0)
     world.replica.lead(1)
@@ -83,6 +86,7 @@ def test_a_fenced_follower_of_a_busy_partition_leaves_in_time() -> None:
 
 
 def test_a_replaced_incarnation_that_wakes_up_has_no_session_and_counts_no_more() -> None:
+    """T227-20."""
     world = LedWorld()
     world.join()
     world.answer(world.sessions.replica_gone(FOLLOWER.replica_id, FOLLOWER.broker_epoch))
@@ -103,6 +107,7 @@ def test_a_parked_full_fetch_of_a_replaced_incarnation_opens_no_session() -> Non
 
 
 def test_a_follower_that_reconnects_every_second_stays_and_is_counted_once() -> None:
+    """T227-21: for ten minutes."""
     world = LedWorld()
     for _ in range(600):
         world.now_ms += 1000
@@ -115,6 +120,7 @@ def test_a_follower_that_reconnects_every_second_stays_and_is_counted_once() -> 
 
 
 def test_a_late_copy_of_an_old_full_fetch_holds_the_follower_back_until_its_next_fetch_only() -> None:
+    """T227-28."""
     world = LedWorld()
     for _ in range(3):
         world.produce(world.replica)
@@ -127,6 +133,7 @@ def test_a_late_copy_of_an_old_full_fetch_holds_the_follower_back_until_its_next
 
 
 def test_news_of_offsets_alone_do_not_end_being_in_step() -> None:
+    """T227-29."""
     world = LedWorld()
     world.produce(world.replica)
     world.join(1)
@@ -141,6 +148,7 @@ def test_news_of_offsets_alone_do_not_end_being_in_step() -> None:
 
 @pytest.mark.parametrize("heals", [True, False])
 def test_a_fault_that_ends_by_itself_lends_no_liveness(heals: bool) -> None:
+    """T227-29."""
     world = LedWorld()
     world.join()
     joined = world.now_ms
@@ -158,6 +166,7 @@ def test_a_fault_that_ends_by_itself_lends_no_liveness(heals: bool) -> None:
 
 
 def test_followers_of_many_busy_partitions_under_a_small_budget_stay_while_they_keep_up() -> None:
+    """T227-30."""
     world = LedWorld(80)
     world.join(*[0] * 80)
     fetched = dict.fromkeys(range(80), 0)

@@ -1,4 +1,4 @@
-"""The asking side of a fetch session: the table of answers row by row, and a model of an honest broker."""
+"""The asking side of a fetch session: the table of answers row by row (T227-27), and a model of an honest broker."""
 
 import pytest
 from hypothesis import settings

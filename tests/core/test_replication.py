@@ -1,7 +1,8 @@
 """Three replicas of one partition, made of the pure parts only, with a controller that decides at once.
 
 Whatever is appended, fetched, elected, killed and restarted, in whatever order records reach the nodes: what was
-committed stays, logs agree below the high watermark, and what a client was told of the latest offset never goes back.
+committed stays, logs agree below the high watermark, and what a client was told of the latest offset never goes back:
+T6-1, T6-2, T207-2, G1 and G2 without wire, store and time.
 """
 
 from dataclasses import dataclass, field
