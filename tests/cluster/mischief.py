@@ -35,6 +35,10 @@ class Mischief:
                 self._mend(victim)
             time.sleep(self.random.choice((0.2, 0.5, 1.0, 3.0)))
 
+    def heal(self) -> None:
+        for node_id in self.cluster.nodes:
+            self._mend(node_id)
+
     def _kill(self, victim: int) -> None:
         self.done["killed"] += 1
         self.cluster.nodes[victim].kill()

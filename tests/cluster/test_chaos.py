@@ -37,9 +37,10 @@ def play(cluster: HeadraceCluster, mischief: Mischief, seconds: float, scratch: 
     ]
     try:
         mischief.run(seconds)
+    finally:
+        mischief.heal()
         for node in cluster.nodes.values():
             node.wait_ready()
-    finally:
         for load in loads:
             load.finish()
         for asker in askers:

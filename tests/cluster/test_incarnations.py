@@ -11,7 +11,6 @@ from confluent_kafka import Producer
 
 from tests.cluster.mischief import chosen_seed
 from tests.interop.clients.confluent import Confluent
-from tests.servers.caller import Caller
 from tests.servers.cluster import HeadraceCluster, headrace_node
 
 TOPIC = "t"
@@ -34,7 +33,7 @@ def numbered(prefix: str, count: int) -> list[bytes]:
 
 
 def leader_epoch(cluster: HeadraceCluster, node_id: int) -> int:
-    with Caller("127.0.0.1", cluster.nodes[node_id].port) as caller:
+    with cluster.call(node_id) as caller:
         return caller.leader_epoch(TOPIC)
 
 

@@ -3,7 +3,7 @@
 import time
 
 from headrace.errors import ErrorCode
-from tests.servers.caller import Caller, Told
+from tests.servers.caller import Told
 from tests.servers.cluster import HeadraceCluster, Seen
 
 TOPIC = "t"
@@ -20,7 +20,7 @@ def one_whose_last_replica_is_not_the_controller(cluster: HeadraceCluster) -> tu
 
 
 def told_by(cluster: HeadraceCluster, node_id: int, partition: int, version: int = NEW_VERSION) -> Told:
-    with Caller("127.0.0.1", cluster.nodes[node_id].port) as caller:
+    with cluster.call(node_id) as caller:
         return caller.latest(TOPIC, PARTITIONS, version)[partition]
 
 
@@ -34,7 +34,7 @@ def test_a_new_leader_tells_no_end_before_it_knows_what_the_old_one_may_have_tol
     partition, seen = one_whose_last_replica_is_not_the_controller(cluster)
     leader, successor, slow = seen.replicas
     assert seen.leader == leader
-    with Caller("127.0.0.1", cluster.nodes[leader].port) as caller:
+    with cluster.call(leader) as caller:
         assert caller.produce(TOPIC, b"committed", partition).error == 0
         before = caller.latest(TOPIC, PARTITIONS)[partition]
         cluster.pause(slow)
@@ -65,12 +65,12 @@ def test_questions_that_waited_for_a_paused_leader_are_not_answered_by_it(cluste
     cluster.create_topic(TOPIC, 1)
     cluster.until_whole(TOPIC)
     leader = cluster.leader_of(TOPIC)
-    with Caller("127.0.0.1", cluster.nodes[leader].port, answer_s_max=60) as caller:
+    with cluster.call(leader, answer_s_max=60) as caller:
         assert caller.latest(TOPIC, 1)[0] == Told(ErrorCode.NONE, 0)
         cluster.pause(leader)
         caller.many_latest(TOPIC, MANY)
         successor = cluster.until_led_by_another(leader, TOPIC)
-        with Caller("127.0.0.1", cluster.nodes[successor].port) as other:
+        with cluster.call(successor) as other:
             assert other.produce(TOPIC, b"of the next leader", acks=1).error == 0
         cluster.resume(leader)
         assert caller.latest_answers(MANY) == {ErrorCode.NOT_LEADER_OR_FOLLOWER: MANY}
@@ -80,7 +80,7 @@ def test_a_paused_leader_answers_nothing_even_if_nobody_took_its_place(cluster: 
     """T207-9: its lease is over, and so it cannot know."""
     cluster.create_topic(TOPIC, 1, copies=1)
     leader = cluster.leader_of(TOPIC)
-    with Caller("127.0.0.1", cluster.nodes[leader].port, answer_s_max=60) as caller:
+    with cluster.call(leader, answer_s_max=60) as caller:
         cluster.pause(leader)
         caller.many_latest(TOPIC, MANY)
         time.sleep(LONGER_THAN_A_LEASE_S)
@@ -90,5 +90,5 @@ def test_a_paused_leader_answers_nothing_even_if_nobody_took_its_place(cluster: 
 
 
 def told_single(cluster: HeadraceCluster, node_id: int) -> Told:
-    with Caller("127.0.0.1", cluster.nodes[node_id].port) as caller:
+    with cluster.call(node_id) as caller:
         return caller.latest(TOPIC, 1)[0]

@@ -41,10 +41,10 @@ class Page(NamedTuple):
 
 
 def headrace_node(
-    directory: Path, node_id: int, metadata: str, settings: Mapping[str, str], *, host: str = "127.0.0.1", port: int = 0
+    directory: Path, node_id: int, metadata: str, settings: Mapping[str, str], host: str = "127.0.0.1"
 ) -> BrokerProcess:
     """`headrace serve` with the data in `directory`, on the same ports whenever it is started."""
-    port, metrics_port = port or lasting_port(), lasting_port()
+    port, metrics_port = lasting_port(), lasting_port()
     command = [PROGRAM, "serve", "--node-id", str(node_id), "--listen", f"{host}:{port}"]
     command += ["--data", str(directory), "--metadata", metadata, "--metrics", f"127.0.0.1:{metrics_port}"]
     for key, value in settings.items():
@@ -56,6 +56,7 @@ def headrace_node(
         partitions=directory / "logs",
         log_path=directory.with_suffix(".log"),
         metrics_port=metrics_port,
+        host=host,
     )
 
 
@@ -63,6 +64,7 @@ class HeadraceCluster:
     def __init__(
         self, directory: Path, metadata: str, settings: Mapping[str, str] | None = None, size: int = 3
     ) -> None:
+        """`nodes` may be replaced by others before the start."""
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory
         self.metadata = metadata
@@ -76,10 +78,12 @@ class HeadraceCluster:
 
     # Deeds.
 
-    def start(self) -> None:
-        for node in self.nodes.values():
+    def start(self, *node_ids: int) -> None:
+        """All nodes, or those; returns when all nodes know each other."""
+        chosen = [self.nodes[node_id] for node_id in node_ids or self.nodes]
+        for node in chosen:
             node.launch()
-        for node in self.nodes.values():
+        for node in chosen:
             node.wait_ready()
         self.until(lambda: all(self._members(by) == set(self.nodes) for by in self.nodes), "all nodes know each other")
 
@@ -119,11 +123,15 @@ class HeadraceCluster:
             lambda: all(len(self.seen(topic, by)) == partitions for by in self.nodes), f"every node knows {topic}"
         )
 
+    def call(self, node_id: int, answer_s_max: float = 10.0) -> Caller:
+        node = self.nodes[node_id]
+        return Caller(node.host, node.port, answer_s_max)
+
     def describe(self, *topics: str, by: int | None = None) -> MetadataResponse | None:
         """As that node has them, or the first that answers; without topics only of the nodes."""
         for node_id in self.nodes if by is None else (by,):
             try:
-                with Caller("127.0.0.1", self.nodes[node_id].port, ANSWER_S_MAX) as caller:
+                with self.call(node_id, ANSWER_S_MAX) as caller:
                     return caller.metadata(*topics)
             except OSError:
                 continue

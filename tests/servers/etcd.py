@@ -28,17 +28,18 @@ def etcd_program() -> str:
 
 
 class EtcdMember:
-    def __init__(self, name: str, directory: Path, scheme: str, extra: Sequence[str]) -> None:
+    def __init__(self, name: str, directory: Path, scheme: str, host: str, extra: Sequence[str]) -> None:
         self.name = name
         self.directory = directory
         self.port, self.peer_port = lasting_port(), lasting_port()
         self._scheme = scheme
+        self._host = host
         self._extra = extra
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self._host}:{self.port}"
 
     @property
     def is_running(self) -> bool:
@@ -97,9 +98,16 @@ class EtcdMember:
 class EtcdCluster:
     """Its members answer when the constructor is through. With TLS only the log tells: it is not waited for then."""
 
-    def __init__(self, directory: Path, size: int = 1, scheme: str = "http", extra: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 1,
+        scheme: str = "http",
+        extra: Sequence[str] = (),
+        host: str = "127.0.0.1",
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.members = [EtcdMember(f"n{n}", directory / f"n{n}", scheme, extra) for n in range(size)]
+        self.members = [EtcdMember(f"n{n}", directory / f"n{n}", scheme, host, extra) for n in range(size)]
         self.initial = ",".join(f"{member.name}=http://127.0.0.1:{member.peer_port}" for member in self.members)
         try:
             for member in self.members:

@@ -41,11 +41,11 @@ def lasting_port() -> int:
             return port
 
 
-def lists_itself(port: int) -> bool:
+def lists_itself(port: int, host: str = "127.0.0.1") -> bool:
     """Whether Metadata v1 (no topics) is answered with at least one broker: only then can clients use it."""
     request = struct.pack(">hhihi", 3, 1, 1, -1, 0)
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        with socket.create_connection((host, port), timeout=5) as connection:
             connection.sendall(struct.pack(">i", len(request)) + request)
             answer = connection.makefile("rb").read(12)
     except OSError:
@@ -63,12 +63,13 @@ class BrokerProcess:
     partitions: Path
     log_path: Path
     metrics_port: int | None = None
+    host: str = "127.0.0.1"
     environment: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -97,7 +98,7 @@ class BrokerProcess:
     def wait_ready(self) -> None:
         assert self.process is not None, "the broker was not started"
         deadline = time.monotonic() + READY_S_MAX
-        while not lists_itself(self.port):
+        while not lists_itself(self.port, self.host):
             if self.process.poll() is not None:
                 raise BrokerFailed(f"{self.name} ended with {self.process.returncode}: {self.log_tail()}")
             if time.monotonic() > deadline:
