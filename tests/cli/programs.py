@@ -93,6 +93,10 @@ class Up:
         return str(self.ready["bootstrap"])
 
     @property
+    def nodes(self) -> dict[int, dict[str, Any]]:
+        return {node["id"]: node for node in self.ready["nodes"]}
+
+    @property
     def node(self) -> dict[str, Any]:
         (node,) = self.ready["nodes"]
         assert isinstance(node, dict)
@@ -114,8 +118,9 @@ class Up:
 def running_up(scratch: Path, *arguments: str) -> Iterator[Up]:
     """With --ephemeral unless the arguments say where data is kept."""
     kept = [] if "--data" in arguments else ["--ephemeral"]
+    free = [] if "--port" in arguments else ["--port", "0"]
     errors = scratch / "up.stderr"
-    command = [PROGRAM, "up", "--port", "0", "--json", *kept, *arguments]
+    command = [PROGRAM, "up", "--json", *free, *kept, *arguments]
     with errors.open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
     assert process.stdout is not None
@@ -125,7 +130,7 @@ def running_up(scratch: Path, *arguments: str) -> Iterator[Up]:
     try:
         yield up
     finally:
-        for pid in (process.pid, up.pid):
+        for pid in (process.pid, *(node["pid"] for node in up.nodes.values())):
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
         process.wait()

@@ -1,6 +1,6 @@
 """`headrace cluster status`: who leads, who follows how far behind, and where something is amiss."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.cli import output
@@ -117,7 +117,7 @@ def show(status: Document, amiss_only: bool) -> None:
         output.line("")
         output.table(
             ["topic", "partition", "leader", "epoch", "replicas", "in sync", "committed", "end", "lag", "note"],
-            map(_row, shown),
+            [_row(partition, {node["id"] for node in status["nodes"]}) for partition in shown],
         )
     output.line("")
     counts = status["summary"]
@@ -127,7 +127,9 @@ def show(status: Document, amiss_only: bool) -> None:
     )
 
 
-def _row(partition: Document) -> list[object]:
+def _row(partition: Document, nodes: Collection[int]) -> list[object]:
+    """What a leader remembers of a node that is down says nothing of its log."""
+    followers = [follower for follower in partition["followers"] if follower["id"] in nodes]
     return [
         partition["topic"],
         partition["partition"],
@@ -137,7 +139,7 @@ def _row(partition: Document) -> list[object]:
         _list(partition["isr"]),
         _or_unknown(partition["high_watermark"]),
         _or_unknown(partition["log_end"]),
-        " ".join(f"{follower['id']}:{_or_unknown(follower['lag'])}" for follower in partition["followers"]),
+        " ".join(f"{follower['id']}:{_or_unknown(follower['lag'])}" for follower in followers),
         notes(partition),
     ]
 
