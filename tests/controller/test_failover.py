@@ -131,8 +131,8 @@ async def start_with(nodes: Nodes, node_id: int, remember: object) -> None:
     original = Controller.register
 
     async def register(self: Controller, *args: object, **more: object) -> None:
-        self.registration.remember = remember  # type: ignore[assignment]
-        await original(self, *args, **more)  # type: ignore[arg-type]
+        self.registration.remember = remember  # type: ignore[assignment]  # it may raise
+        await original(self, *args, **more)  # type: ignore[arg-type]  # passed on as they came
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Controller, "register", register)
@@ -285,6 +285,20 @@ async def test_a_node_whose_lease_was_lost_registers_again_and_leads_under_a_new
     assert nodes.record().isr == (nodes.entry(0),)
     assert nodes.record().leader_epoch > 0
     assert node.registration.past.intact_since == nodes.pasts[0].intact_since <= before
+    await nodes.stop()
+
+
+async def test_an_office_that_falls_vacant_while_a_node_registers_again_is_taken() -> None:
+    """Its registration and the vacancy come to its notice before it counts as registered."""
+    nodes = Nodes()
+    await nodes.start(0, 1)
+    node, before = nodes.nodes[1], nodes.nodes[1].registration.epoch
+    nodes.stores[1].hold_watch()
+    nodes.data.revoke(nodes.pasts[1].lease_id)
+    await nodes.until(lambda: nodes.pasts[1].broker_epoch > before)  # it waits to see its own key
+    await nodes.kill(0, lease_ends=True)
+    nodes.stores[1].hold_watch(False)
+    await nodes.until(lambda: node.is_controller)
     await nodes.stop()
 
 

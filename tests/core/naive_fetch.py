@@ -3,10 +3,11 @@
 This is the O(N) twin that the real sessions are compared with. It shares with them only the fake replicas.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headrace.core.fetch_entries import TopicKey
+from headrace.core.fetch_entries import Entry, TopicKey
 from headrace.core.fetch_session import Fetcher
 from headrace.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchRequest, PartitionData
@@ -227,3 +228,12 @@ class NaiveSession:
         for key, part in parts.items():
             if key in self.entries:
                 self.entries[key].told = (part.high_watermark, part.log_start_offset)
+
+
+def keys_of(entries: Iterable[Entry | Key]) -> set[Key]:
+    return {(entry.topic, entry.index) if isinstance(entry, Entry) else entry for entry in entries}
+
+
+def sorted_like(order: list[tuple[TopicKey, int]], twin: NaiveSession) -> list[tuple[TopicKey, int]]:
+    """A full answer groups by topic; within a topic, and of topics, it keeps the order of the request."""
+    return sorted(order, key=list(twin.entries).index)

@@ -5,8 +5,6 @@ waits for, the moment at which it wakes, the turns that entries take under a sma
 when a follower counts as in sync.
 """
 
-from collections.abc import Iterable
-
 from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -22,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.core.fetch_answer import Fetch, build_parts
-from headrace.core.fetch_entries import Entry, TopicKey, watching
+from headrace.core.fetch_entries import Entry, watching
 from headrace.core.fetch_session import Fetcher, FetchSession, next_epoch
 from headrace.core.fetch_sessions import Refusal
 from headrace.errors import ErrorCode
@@ -43,7 +41,7 @@ from tests.core.fetch_clients import (
     wishes,
 )
 from tests.core.fetch_world import ALICE, BOB, BY_ID, BY_NAME, FOLLOWER, Ask, FakeReplica, Reply, read, request
-from tests.core.naive_fetch import Key, NaiveSession
+from tests.core.naive_fetch import NaiveSession, keys_of, sorted_like
 
 
 class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
@@ -496,15 +494,6 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
     def turns_end_with_readiness(self) -> None:
         for client, session in self.live():
             client.turns = {entry: turn for entry, turn in client.turns.items() if entry in session.ready}
-
-
-def keys_of(entries: Iterable[Entry | Key]) -> set[Key]:
-    return {(entry.topic, entry.index) if isinstance(entry, Entry) else entry for entry in entries}
-
-
-def sorted_like(order: list[tuple[TopicKey, int]], twin: NaiveSession) -> list[tuple[TopicKey, int]]:
-    """A full answer groups by topic; within a topic, and of topics, it keeps the order of the request."""
-    return sorted(order, key=list(twin.entries).index)
 
 
 TestFetchSessionsAndTheirTwins = FetchSessionsAndTheirTwins.TestCase
