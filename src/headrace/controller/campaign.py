@@ -8,7 +8,7 @@ import asyncio
 import logging
 
 from headrace.controller.elections import Elections
-from headrace.controller.feed import Feed
+from headrace.controller.feed import NOTHING, Feed
 from headrace.controller.ledger import Ledger
 from headrace.controller.registration import Registration
 from headrace.core.cluster import Diff
@@ -35,7 +35,8 @@ class Campaign:
 
     def after(self, diff: Diff) -> None:
         self.look()
-        if diff.controller_changed or self._feed.image.node_id in diff.brokers_changed:
+        # An empty one: this node's registration is there, which alone makes it a candidate.
+        if diff.controller_changed or self._feed.image.node_id in diff.brokers_changed or diff == NOTHING:
             self._wake.set()
 
     def look(self) -> None:
