@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 
 from headrace.core.fetch_answer import Fetch
@@ -97,3 +98,14 @@ class Client:
     asked: NaiveFetch | None = None
     turns: dict[Entry, tuple[int, int]] = field(default_factory=dict)
     advanced: list[Wish] = field(default_factory=list)
+
+
+# To make a failure smaller takes minutes: a hunt has the time for it. What Hypothesis remembers of each example takes
+# memory, so that a hunt has more of them than the default, but not as many as of a plain property.
+HUNTING = not settings().derandomize
+MACHINE_SETTINGS = settings(
+    max_examples=settings().max_examples // (4 if HUNTING else 1),
+    stateful_step_count=50,
+    report_multiple_bugs=False,
+    phases=[phase for phase in Phase if HUNTING or phase is not Phase.shrink],
+)

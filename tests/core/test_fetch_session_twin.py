@@ -5,7 +5,6 @@ waits for, the moment at which it wakes, the turns that entries take under a sma
 when a follower counts as in sync.
 """
 
-from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -26,6 +25,7 @@ from headrace.core.fetch_sessions import Refusal
 from headrace.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchRequest
 from tests.core.fetch_clients import (
+    MACHINE_SETTINGS,
     NAMES,
     UNKNOWN_ID,
     UNLIMITED,
@@ -497,12 +497,4 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
 
 
 TestFetchSessionsAndTheirTwins = FetchSessionsAndTheirTwins.TestCase
-# To make a failure smaller takes minutes: a hunt has the time for it. What Hypothesis remembers of each example takes
-# memory, so that a hunt has more of them than the default, but not as many as of a plain property.
-HUNTING = not settings().derandomize
-TestFetchSessionsAndTheirTwins.settings = settings(
-    max_examples=settings().max_examples // (4 if HUNTING else 1),
-    stateful_step_count=50,
-    report_multiple_bugs=False,
-    phases=[phase for phase in Phase if HUNTING or phase is not Phase.shrink],
-)
+TestFetchSessionsAndTheirTwins.settings = MACHINE_SETTINGS
