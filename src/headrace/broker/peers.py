@@ -27,7 +27,7 @@ class Peers:
         self._hub = hub
         self._image = image
         self._shared: dict[tuple[str, int, str], asyncio.Future[Peer]] = {}  # by address of a node and client id
-        self._peers: set[Peer] = set()
+        self._peers: dict[Peer, None] = {}
 
     async def ask(
         self, broker_id: int, message: Message, answer: type[M], version: int, timeout_ms: int, client_id: str
@@ -46,7 +46,7 @@ class Peers:
     async def connect(self, broker: RegisteredBroker, client_id: str) -> Peer:
         """A connection for the caller alone, who closes it. Raises PeerLost."""
         peer = await Peer.connect(self._network, self._hub, broker.host, broker.port, client_id, CONNECT_MS_MAX)
-        self._peers = {known for known in self._peers if not known.closed} | {peer}
+        self._peers = {known: None for known in (*self._peers, peer) if not known.closed}
         return peer
 
     def close(self) -> None:
@@ -68,5 +68,12 @@ class Peers:
             addresses = {(broker.host, broker.port) for broker in self._image.brokers.values()}
             self._shared = {kept: future for kept, future in self._shared.items() if kept[:2] in addresses}
             known = self._shared[lane] = asyncio.ensure_future(self.connect(broker, client_id))
+            known.add_done_callback(_is_known)
         # Several may wait for the same connection: one that gives up must not take it from the others.
         return await asyncio.shield(known)
+
+
+def _is_known(connecting: "asyncio.Future[Peer]") -> None:
+    """Whoever waited for it may be gone by now: then nobody hears of a failure, and nobody has to."""
+    if not connecting.cancelled():
+        connecting.exception()

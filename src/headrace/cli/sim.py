@@ -25,7 +25,7 @@ def sim(
     seed: Annotated[int | None, Parameter(help="The first seed; drawn when it is not given.")] = None,
     seeds: Annotated[int | None, Parameter(help="How many, one after another.")] = None,
     minutes: Annotated[float | None, Parameter(help="As many as can be done in so many minutes.")] = None,
-    brokers: Annotated[int, Parameter(help="Nodes in each cluster.")] = 1,
+    brokers: Annotated[int, Parameter(help="Nodes in each cluster.")] = 3,
     json: Json = False,
 ) -> int:
     if (seeds is not None and seeds < 1) or (minutes is not None and minutes <= 0) or brokers < 1:

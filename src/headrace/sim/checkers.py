@@ -13,8 +13,12 @@ from headrace.sim.history import (
     NotRecovered,
     Read,
     Replica,
+    Seen,
     Sent,
     ToldEnd,
+    TopicChanged,
+    TopicsFound,
+    Underacked,
     Unhandled,
     Watermark,
 )
@@ -65,7 +69,7 @@ def inconsistent_offsets(events: Sequence[Event]) -> Iterator[Violation]:
     """An offset holds one record, for everybody and for ever; so does what a producer was told."""
     seen: dict[tuple[TopicPartition, int], tuple[bytes, str]] = {}
     for event in events:
-        if not isinstance(event, Acked | Read | Final):
+        if not isinstance(event, Acked | Read | Seen | Final):
             continue
         who = _who(event)
         value, first = seen.setdefault((event.partition, event.offset), (event.value, who))
@@ -105,7 +109,7 @@ def ends_going_back(events: Sequence[Event]) -> Iterator[Violation]:
         if isinstance(event, ToldEnd):
             asked[event.partition].append(event)
             told[event.partition].append((event.at_s, event.offset, event.client))
-        elif isinstance(event, Acked | Read):
+        elif isinstance(event, Acked | Read | Seen):
             told[event.partition].append((event.at_s, event.offset + 1, event.client))
     for partition, questions in asked.items():
         known = sorted(told[partition])
@@ -122,6 +126,37 @@ def ends_going_back(events: Sequence[Event]) -> Iterator[Violation]:
                     f"{question.client} was told at {question.at_s:.3f} s that {partition} ends at {question.offset}, "
                     f"but {by} that it reaches {highest}",
                 )
+
+
+def answers_of_other_epochs(events: Sequence[Event]) -> Iterator[Violation]:
+    """Who names a leader epoch is answered in that one, or not at all."""
+    for told in _all(events, ToldEnd):
+        if told.asked_epoch >= 0 and told.leader_epoch != told.asked_epoch:
+            sentence = (
+                f"{told.client} asked {told.partition} in epoch {told.asked_epoch} "
+                f"and was told {told.offset} in epoch {told.leader_epoch}"
+            )
+            yield Violation("answer of another epoch", told.at_s, sentence)
+
+
+def acknowledged_by_too_few(events: Sequence[Event]) -> Iterator[Violation]:
+    for event in _all(events, Underacked):
+        sentence = (
+            f"node {event.node_id} committed records of {event.partition} in epoch {event.epoch} "
+            f"with {event.members} in the ISR"
+        )
+        yield Violation("acknowledged by too few", event.at_s, sentence)
+
+
+def forgotten_topics(events: Sequence[Event]) -> Iterator[Violation]:
+    """What was created is there and what was deleted is not, by the last word on each topic. No name comes twice."""
+    changed = {event.topic: event for event in _all(events, TopicChanged)}
+    for found in _all(events, TopicsFound):
+        for topic, last in changed.items():
+            if last.is_certain and last.at_s < found.asked_s and last.created != (topic in found.topics):
+                was, is_there = ("created", "not there") if last.created else ("deleted", "there again")
+                sentence = f"topic {topic} was {was} at {last.at_s:.3f} s and is {is_there} at {found.asked_s:.3f} s"
+                yield Violation("wrong topics", found.asked_s, sentence)
 
 
 def two_leaders(events: Sequence[Event]) -> Iterator[Violation]:
@@ -178,6 +213,9 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     reorderings,
     ends_going_back,
     two_leaders,
+    answers_of_other_epochs,
+    acknowledged_by_too_few,
+    forgotten_topics,
     watermarks_going_back,
     differing_replicas,
     failures_to_recover,
@@ -189,10 +227,10 @@ def _all(events: Sequence[Event], kind: type[E]) -> Iterator[E]:
     return (event for event in events if isinstance(event, kind))
 
 
-def _who(event: Acked | Read | Final) -> str:
+def _who(event: Acked | Read | Seen | Final) -> str:
     match event:
         case Acked():
             return f"{event.client} (acknowledged at {event.at_s:.3f} s)"
-        case Read():
+        case Read() | Seen():
             return f"{event.client} (read at {event.at_s:.3f} s)"
     return "everybody in the end"

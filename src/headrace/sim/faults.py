@@ -1,25 +1,39 @@
 """Makes the faults of a plan happen in a world, and ends them."""
 
+import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headrace.metadata.memory import Fault as StoreFault
-from headrace.sim.plan import POWER, Fault
+from headrace.model import TopicPartition
+from headrace.sim.observer import find
+from headrace.sim.plan import CONTROLLER, POWER, Fault
 from headrace.sim.world import SimNode, World
 
 STORE_FAULTS = (StoreFault.UNKNOWN_DROPPED, StoreFault.UNKNOWN_APPLIED, StoreFault.UNKNOWN_LATE_BY_ITSELF)
 
+RATE_MIN, RATE_MAX = 0.976, 1.024
+"""Any two clocks are within five per cent of each other: leases are safe by no more than that."""
 JUMP_MS_MAX = 1_200_000
 """Three that meet stay below message.timestamp.after.max.ms: brokers refuse records from further ahead."""
 
 
+LOOK_AT_COMMITS_S = 0.001
+FOREVER = 1 << 62
+
+
 class Faults:
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, partitions: Sequence[TopicPartition], *, is_flushed: bool) -> None:
         self._world = world
+        self._partitions = partitions
+        self._is_flushed = is_flushed
+        self._is_over = False
         self._dark: set[int] = set()
-        self._damaged: set[int] = set()  # nodes that may have met a disk error
+        self._losses: dict[int, int] = {}
+        """The revision of the store up to which a node may have lost records; FOREVER while its disk is failing."""
         self._by_kind: dict[str, Callable[[SimNode, Fault], Callable[[], None]]] = {
             "kill": self._kill,
+            "kill at a commit": self._kill_at_commit,
             "kill in a write": self._kill_in_write,
             "clean restart": self._clean_restart,
             POWER: self._power_loss,
@@ -29,6 +43,8 @@ class Faults:
             "store away": self._store_away,
             "store slow": self._store_slow,
             "store in doubt": self._store_in_doubt,
+            "watch held": self._watch_held,
+            "beats lost": self._beats_lost,
             "clock jump": self._clock_jump,
             "clock rate": self._clock_rate,
             "resets": self._resets,
@@ -39,15 +55,23 @@ class Faults:
         }
 
     def happen(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.nodes[0] - 1 if fault.nodes else 0]
+        node = self._struck(fault.nodes[0]) if fault.nodes else self._world.nodes[0]
         self._world.story.tell(node.host if fault.nodes else "all", f"{fault.kind}, for {fault.for_s:.1f} s")
         end = self._by_kind[fault.kind](node, fault)
         loop = self._world.loop
         loop.at(loop.now_s + fault.for_s, loop.outside, end)
 
+    def _struck(self, number: int) -> SimNode:
+        nodes, truth = self._world.nodes, self._world.truth
+        if number > 0:
+            return nodes[number - 1]
+        chosen = truth.controller if number == CONTROLLER else truth.leader(self._partitions[-number - 1])
+        return nodes[0 if chosen is None else chosen - 1]
+
     def heal(self) -> None:
         """Everything, at once: from here on the cluster has to come back."""
         world = self._world
+        self._is_over = True
         world.story.tell("all", "faults are over")
         world.network.heal_all()
         self._usual_delays()
@@ -61,13 +85,29 @@ class Faults:
             node.resume()
             self._dark.discard(node.node_id)
             node.power_on()
-            if node.node_id in self._damaged:
+            if self._losses.get(node.node_id) == FOREVER:
                 node.kill()  # a partition that met a disk error comes back with the next start
             self._start(node)
 
     def _start(self, node: SimNode) -> None:
         if not node.is_alive and node.node_id not in self._dark:
+            if self._losses.get(node.node_id) == FOREVER and not node.machine.files.faults:
+                self._losses[node.node_id] = self._world.truth.rev
             node.start()
+
+    def _may_lose(self, node: SimNode) -> bool:
+        """Whether every acknowledged record is on the disks of others, which keep it, as far as that is promised."""
+        if self._is_flushed:
+            return True
+        world = self._world
+        shrinks = world.dead_mens_proposals + [shrink for other in world.nodes for shrink in other.proposals()]
+        return all(
+            world.truth.survivors(partition, node.node_id, self._losses, shrinks) for partition in self._partitions
+        )
+
+    def _spare(self, node: SimNode) -> Callable[[], None]:
+        self._world.story.tell(node.host, "is spared: nobody else is sure to have everything")
+        return _nothing
 
     # Processes and machines.
 
@@ -84,13 +124,46 @@ class Faults:
 
         return end
 
-    def _clean_restart(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
+    def _kill_at_commit(self, node: SimNode, fault: Fault) -> Callable[[], None]:
+        """When the high watermark of a partition that it leads moves next, and hardly anybody knows of it."""
+        loop, process = self._world.loop, node.process
+        until_s = loop.now_s + fault.for_s
+        known: dict[TopicPartition, int] = {}
+
+        def look() -> None:
+            if node.process is not process or not node.is_alive or loop.now_s >= until_s or self._is_over:
+                return
+            for partition in self._partitions:
+                hosted = find(node, partition)
+                mark = hosted.high_watermark if hosted is not None and hosted.is_leading else -1
+                if mark > known.setdefault(partition, mark):
+                    node.kill()
+                    loop.at(loop.now_s + fault.for_s, loop.outside, self._start, node)
+                    return
+            loop.at(loop.now_s + LOOK_AT_COMMITS_S, loop.outside, look)
+
+        look()
+        return _nothing
+
+    def _clean_restart(self, node: SimNode, fault: Fault) -> Callable[[], None]:
         world = self._world
+        start_s = world.loop.now_s + fault.for_s
+
+        async def restart() -> None:
+            await node.stop()
+            if not self._is_over:
+                await asyncio.sleep(max(0.0, start_s - world.loop.now_s))
+            self._start(node)
+
         if node.is_serving:
-            world.loop.spawn(world.loop.outside, node.stop())
-        return lambda: self._start(node)
+            world.loop.spawn(world.loop.outside, restart())
+        return _nothing
 
     def _power_loss(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
+        if not self._may_lose(node):
+            return self._spare(node)
+        if self._losses.get(node.node_id) != FOREVER:
+            self._losses[node.node_id] = self._world.truth.rev
         node.lose_power()
         self._dark.add(node.node_id)
 
@@ -111,7 +184,7 @@ class Faults:
         return lambda: node.machine.clock.jump(-by_ms)
 
     def _clock_rate(self, node: SimNode, fault: Fault) -> Callable[[], None]:
-        node.machine.clock.set_rate(0.9 + fault.size * 0.2)
+        node.machine.clock.set_rate(RATE_MIN + fault.size * (RATE_MAX - RATE_MIN))
         return lambda: node.machine.clock.set_rate(1.0)
 
     # Disks.
@@ -125,9 +198,13 @@ class Faults:
         return end
 
     def _disk_error(self, node: SimNode, fault: Fault) -> Callable[[], None]:
+        """Of one file, or of all files of a partition."""
+        if not self._may_lose(node):
+            return self._spare(node)
         operation = ("write", "sync", "read")[int(fault.size * 3) % 3]
-        failing = node.machine.files.fail(operation, "*.log", errno.EIO, nth=1 + int(fault.size * 10))
-        self._damaged.add(node.node_id)
+        pattern = ("*.log", f"*/{self._partitions[-1]}/*")[int(fault.size * 30) % 2]
+        failing = node.machine.files.fail(operation, pattern, errno.EIO, nth=1 + int(fault.size * 10))
+        self._losses[node.node_id] = FOREVER
 
         def end() -> None:
             if failing in node.machine.files.faults:
@@ -153,9 +230,22 @@ class Faults:
             node.store.late_ms = int(fault.size * 5_000)
         return _nothing
 
+    def _watch_held(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
+        """It hears of no change, and everything else works."""
+        if node.store is not None:
+            node.store.hold_watch()
+        return lambda: self._usual_store(node)
+
+    def _beats_lost(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
+        if node.store is not None:
+            node.store.beats_lost = True
+        return lambda: self._usual_store(node)
+
     def _usual_store(self, node: SimNode) -> None:
         if node.store is not None:
             node.store.unavailable = False
+            node.store.beats_lost = False
+            node.store.hold_watch(False)
             node.store.delay_ms = self._world.store_delay_ms
             node.store.faults.clear()
 

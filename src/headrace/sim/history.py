@@ -55,6 +55,46 @@ class ToldEnd(NamedTuple):
     client: str
     partition: TopicPartition
     offset: int
+    asked_epoch: int = -1
+    """The leader epoch that the question named; -1: none."""
+    leader_epoch: int = -1
+    """The one in which it was answered; -1: not told."""
+
+
+class Seen(NamedTuple):
+    """Somebody who reads here and there was handed a record."""
+
+    at_s: float
+    client: str
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class Underacked(NamedTuple):
+    """A leader moved the high watermark while fewer members than wanted were in the ISR."""
+
+    at_s: float
+    node_id: int
+    partition: TopicPartition
+    epoch: int
+    members: int
+
+
+class TopicChanged(NamedTuple):
+    """A topic was created, or deleted; `is_certain` is false when the cluster could not say whether."""
+
+    at_s: float
+    topic: str
+    created: bool
+    is_certain: bool
+
+
+class TopicsFound(NamedTuple):
+    """What the cluster listed when everything had healed; `asked_s`: when it was asked."""
+
+    asked_s: float
+    topics: tuple[str, ...]
 
 
 class LeaderAcked(NamedTuple):
@@ -106,7 +146,21 @@ class Unhandled(NamedTuple):
 
 
 Event: TypeAlias = (
-    Sent | Acked | GivenUp | Read | ToldEnd | LeaderAcked | Watermark | Final | Replica | NotRecovered | Unhandled
+    Sent
+    | Acked
+    | GivenUp
+    | Read
+    | Seen
+    | ToldEnd
+    | Underacked
+    | TopicChanged
+    | TopicsFound
+    | LeaderAcked
+    | Watermark
+    | Final
+    | Replica
+    | NotRecovered
+    | Unhandled
 )
 
 

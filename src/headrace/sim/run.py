@@ -4,6 +4,7 @@ import asyncio
 import gc
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any
 
 from headrace.client import Admin, NewTopic, Outside, Producer
@@ -16,10 +17,11 @@ from headrace.sim.faults import Faults
 from headrace.sim.history import Acked, History, NotRecovered, Unhandled
 from headrace.sim.loop import Stuck
 from headrace.sim.observer import Observer
-from headrace.sim.plan import Fault, draw_plan, without
+from headrace.sim.plan import Fault, draw_plan, draw_surroundings, without
+from headrace.sim.probing import probe
 from headrace.sim.world import World
 
-SECONDS = 60.0
+SECONDS = 12.0
 RECOVERY_S_MAX = 60.0
 TOPIC = "t"
 
@@ -28,7 +30,7 @@ TOPIC = "t"
 class Scenario:
     """What a run is made of, apart from its seed."""
 
-    brokers: int = 1
+    brokers: int = 3
     partitions: int = 2
     producers: int = 2
     seconds: float = SECONDS
@@ -54,16 +56,18 @@ class Run:
     def __init__(self, seed: int, scenario: Scenario, plan: Sequence[Fault] | None = None) -> None:
         self.seed = seed
         self.scenario = scenario
-        self.world = world = World(seed, scenario.brokers, scenario.settings)
-        random = world.random_for("plan")
+        random = Random(f"{seed} plan")
+        self.around = draw_surroundings(random, scenario.brokers)
+        self.world = world = World(seed, scenario.brokers, {**self.around.settings, **scenario.settings})
         # One copy survives a power loss only if it is on disk.
-        self.is_flushed = random.random() < 0.5
-        drawn = draw_plan(random, scenario.brokers, scenario.seconds, with_power_loss=self.is_flushed)
+        with_power_loss = self.around.is_flushed or scenario.brokers > 1
+        drawn = draw_plan(random, scenario.brokers, scenario.seconds, with_power_loss=with_power_loss)
         self.plan = drawn if plan is None else list(plan)
         self.history = History(world.loop.time)
         self.partitions = [TopicPartition(TOPIC, index) for index in range(scenario.partitions)]
         self.work = Work(world.bootstrap, self.partitions, self.history, scenario.seconds)
-        self.observer = Observer(world, self.history, self._copies)
+        isr_min = int(self.around.topic_configs.get("min.insync.replicas", "1"))
+        self.observer = Observer(world, self.history, self._copies, isr_min)
 
     @property
     def _copies(self) -> int:
@@ -104,7 +108,7 @@ class Run:
         await self._create_topic(outside)
         self.observer.start()
         jobs = [self._start(name, job) for name, job in self._jobs()]
-        faults = Faults(world)
+        faults = Faults(world, self.partitions, is_flushed=self.around.is_flushed)
         for fault in self.plan:
             await asyncio.sleep(max(0.0, fault.at_s - world.loop.now_s))
             faults.happen(fault)
@@ -117,10 +121,7 @@ class Run:
             self.history.add(NotRecovered(world.loop.now_s, f"{RECOVERY_S_MAX:.0f} s after the last fault: {error!r}"))
 
     async def _create_topic(self, outside: Outside) -> None:
-        brokers = self.scenario.brokers
-        configs = {"flush.messages": "1"} if self.is_flushed else {}
-        if brokers > 2:
-            configs["min.insync.replicas"] = "2"
+        configs = self.around.topic_configs
         async with Admin(self.world.bootstrap, outside=outside) as admin:
             await admin.create_topics([NewTopic(TOPIC, len(self.partitions), self._copies, configs=configs)])
 
@@ -132,6 +133,8 @@ class Run:
         ]
         jobs.append(("c1", lambda outside: clients.consume(self.work, "c1", outside)))
         jobs.append(("asker", lambda outside: clients.ask_ends(self.work, "asker", outside, random_for("asker"))))
+        jobs.append(("prober", lambda outside: probe(self.work, "prober", outside, random_for("prober"))))
+        jobs.append(("boss", lambda outside: clients.change_topics(self.work, "boss", outside, random_for("boss"))))
         return jobs
 
     def _start(self, name: str, job: Any) -> "asyncio.Task[None]":
@@ -152,6 +155,8 @@ class Run:
         await asyncio.gather(*jobs)
         await self.observer.until_in_sync(self.partitions)
         await clients.read_everything(self.work, outside)
+        async with Admin(self.world.bootstrap, outside=outside) as admin:
+            await clients.find_topics(self.history, admin)
         self.observer.add_replicas(self.partitions)
 
 

@@ -12,6 +12,7 @@ from headrace.sim.loop import DEAD, PAUSED, RUNNING, MachineClock, Process, SimL
 from headrace.sim.machine import Machine, SimOffload, SimRandom
 from headrace.sim.network import SimNetwork
 from headrace.sim.story import Story
+from headrace.sim.truth import Shrink, Truth
 
 START_WALL_MS = 1_700_000_000_000
 PORT = 9092
@@ -97,6 +98,17 @@ class SimNode:
         self.world.store_opened(self.store)
         return self.store
 
+    def proposals(self) -> list[Shrink]:
+        """What its leaders have proposed, and nobody has written yet."""
+        if self.node is None or self.node.broker is None:
+            return []
+        return [
+            Shrink(hosted.topic_id, hosted.index, sent.partition_epoch, frozenset(m.broker_id for m in sent.isr))
+            for hosted in self.node.broker.partitions
+            if hosted.leadership is not None
+            for sent in hosted.leadership.sent
+        ]
+
     async def stop(self) -> None:
         """Cleanly, as SIGTERM does."""
         process, node = self.process, self.node
@@ -145,6 +157,7 @@ class SimNode:
             self._end()
 
     def _end(self) -> None:
+        self.world.dead_mens_proposals += self.proposals()
         self.node = None
         self.world.loop.kill(self.process)
         self.machine.files.restart()
@@ -173,6 +186,8 @@ class World:
         self.bootstrap = ",".join(node.config.listen for node in self.nodes)
         self.client_hosts: list[str] = []
         self.store_delay_ms = 1
+        self.truth = Truth(self.data)
+        self.dead_mens_proposals: list[Shrink] = []
 
     def random_for(self, purpose: str) -> Random:
         """Each purpose has numbers of its own: more draws here change nothing there."""

@@ -1,0 +1,75 @@
+"""Bugs planted on purpose: each takes one rule away. The simulator has to find every one of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from headrace.controller.fence import FencedStore
+from headrace.controller.moves import Moves
+from headrace.core import election
+from headrace.core.leading import UNKNOWN_OFFSET, Leadership
+from headrace.core.partition import Partition
+from headrace.errors import ErrorCode
+from headrace.sim.run import Scenario, Verdict, run_seed
+
+
+async def _nobody_is_asked(_moves: Moves, asked: Any) -> dict[tuple[bytes, int], ErrorCode]:
+    """The controller moves leaderships without a word to their leaders."""
+    return {(one.topic_id, one.partition): ErrorCode.NONE for of_one_leader in asked.values() for one in of_one_leader}
+
+
+async def _nothing_is_fenced(_store: FencedStore) -> None:
+    """What was written with an unknown outcome may still be applied."""
+
+
+class Plant(NamedTuple):
+    what: Any
+    name: str
+    instead: Callable[..., Any] | property
+    seed: int
+    """One that finds it."""
+
+
+def _any_epoch(partition: Partition[Any], _epoch: int, by_follower: bool = False) -> ErrorCode:
+    return partition.fault if by_follower and partition.leadership is not None else partition.error
+
+
+def _everybody_joins(leadership: Leadership, _high_watermark: int, *others: Any) -> list[Any]:
+    """Whoever fetches, however far behind."""
+    start, leadership.epoch_start_offset = leadership.epoch_start_offset, UNKNOWN_OFFSET
+    try:
+        return _JOINING(leadership, 0, *others)
+    finally:
+        leadership.epoch_start_offset = start
+
+
+_JOINING = Leadership.joining
+
+PLANTS = {
+    "epoch gate": Plant(Partition, "gate", _any_epoch, 1),
+    "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
+    "ISR admission": Plant(Leadership, "joining", _everybody_joins, 1),
+    "truncation": Plant("headrace.broker.replicator_logs", "truncation_offset", lambda _, log_end, *__: log_end, 1),
+    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 1),
+    "incarnation": Plant(election, "is_intact", lambda *_: True, 1),
+    "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 1),
+    "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 1),
+}
+
+
+@contextmanager
+def planted(name: str) -> Iterator[Plant]:
+    plant = PLANTS[name]
+    with pytest.MonkeyPatch.context() as patch:
+        if isinstance(plant.what, str):
+            patch.setattr(f"{plant.what}.{plant.name}", plant.instead)
+        else:
+            patch.setattr(plant.what, plant.name, plant.instead)
+        yield plant
+
+
+def run_planted(name: str, seed: int) -> Verdict:
+    with planted(name):
+        return run_seed(seed, Scenario())
