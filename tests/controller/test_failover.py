@@ -294,9 +294,9 @@ async def test_an_office_that_falls_vacant_while_a_node_registers_again_is_taken
     await nodes.start(0, 1)
     node, before = nodes.nodes[1], nodes.nodes[1].registration.epoch
     nodes.stores[1].hold_watch()
+    await nodes.kill(0, lease_ends=True)
     nodes.data.revoke(nodes.pasts[1].lease_id)
     await nodes.until(lambda: nodes.pasts[1].broker_epoch > before)  # it waits to see its own key
-    await nodes.kill(0, lease_ends=True)
     nodes.stores[1].hold_watch(False)
     await nodes.until(lambda: node.is_controller)
     await nodes.stop()
