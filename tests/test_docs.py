@@ -62,18 +62,29 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
-def test_the_commands_of_the_readme_work(headrace_cluster: Cluster) -> None:
-    (block,) = [block for block in blocks("sh") if "headrace topic create" in block]
+def run_block(naming: str, bootstrap: str) -> list[str]:
+    """What the block of commands of the README that names this prints."""
+    (block,) = [block for block in blocks("sh") if naming in block]
     environment = {
         **os.environ,
-        "HEADRACE_BOOTSTRAP": headrace_cluster.bootstrap,
+        "HEADRACE_BOOTSTRAP": bootstrap,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
     done = subprocess.run(["bash", "-euo", "pipefail", "-c", block], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    return done.stdout.splitlines()
+
+
+def test_the_commands_of_the_readme_work(headrace_cluster: Cluster) -> None:
+    lines = run_block("headrace consume", headrace_cluster.bootstrap)
     assert lines[1] == "hello"
     assert [json.loads(line)["topic"] for line in lines[2:]] == ["orders"] * 3
+
+
+def test_the_commands_of_the_readme_for_a_cluster_work() -> None:
+    with Cluster(brokers=3) as cluster:
+        lines = run_block("headrace cluster status", cluster.bootstrap)
+    assert lines[-1] == "6 partitions: 0 without leader, 0 under-replicated, 0 guarded, 0 failed"
 
 
 @pytest.mark.parametrize("block", blocks("python"))

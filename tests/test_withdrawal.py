@@ -1,6 +1,7 @@
 """A dead incarnation's registration ends at once, and only that one's."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -70,13 +71,13 @@ def test_another_incarnation_and_a_copy_of_the_directory_stay(incarnation: str, 
 
 def test_a_node_that_registers_again_meanwhile_stays() -> None:
     class Racing(MemoryStore):
-        async def txn(self, *arguments: object, **named: object) -> TxnResult:
+        async def txn(self, when: Sequence[Cmp], puts: Sequence[Put] = (), deletes: Sequence[bytes] = ()) -> TxnResult:
             if not self.raced:
                 self.raced = True
                 found = [Cmp(kv.key, kv.mod_rev) for kv in (await self.load(b"/")).kvs]
                 await super().txn(found, deletes=[compare.key for compare in found])
                 await super().txn([Cmp(KEY, 0)], [Put(KEY, record("new"))])
-            return await super().txn(*arguments, **named)  # type: ignore[arg-type]
+            return await super().txn(when, puts, deletes)
 
         raced = True
 

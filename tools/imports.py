@@ -1,8 +1,8 @@
 """Who may import whom, as data, and the check of it: `python -m tools.imports`.
 
 The direction is `node > broker | controller > storage | metadata | net > core | wire > names` for the server and
-`client > net > core | wire > names` for the client; the two composition roots, node and client, may also hand in
-`system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
+`client > net > core | wire > names` for the client; the composition roots, node, client and withdrawal, may also hand
+in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
 """
 
 import ast
@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "withdrawal": PURE | {"storage", "metadata", "system"},
     "client": PURE | {"net", "system"},
     "sim": PURE | {"storage", "metadata", "net", "controller", "broker", "node", "client"},
-    "cli": PURE | {"client", "node", "withdrawal", "storage", "system", "sim"},
+    "cli": PURE | {"client", "node", "withdrawal", "system", "sim"},
     "testing": PURE | {"client", "node", "system", "sim", "net", "storage", "metadata"},
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),

@@ -47,7 +47,7 @@ from headrace.storage.files import Files
 from headrace.storage.identity import Identity, LastRun
 from headrace.storage.log_dir import LogDir
 from headrace.storage.os_files import OsFiles
-from headrace.storage.properties import MetaProperties
+from headrace.storage.properties import MetaProperties, parse_properties
 from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max, mount_id_of, origin_of
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
@@ -87,6 +87,14 @@ class NodeConfig:
     advertise: str = ""
     """HOST:PORT that clients and other nodes are told; port 0 is the bound one. Without it: what `listen` says."""
     settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def parse_settings_file(text: str) -> dict[str, str]:
+    """Settings as in Kafka's own files, one key=value on each line. ValueError with one sentence."""
+    try:
+        return parse_properties(text)
+    except CorruptCheckpoint as error:
+        raise ValueError(str(error)) from error
 
 
 @dataclass(slots=True, kw_only=True)
@@ -300,6 +308,7 @@ class Node:
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )
+        replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data
         faults.announce = broker.announce_offline

@@ -22,10 +22,8 @@ from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import absolute_directories, absolute_metadata, parse_address, parse_settings
 from headrace.config import BrokerConfig
-from headrace.node import Node, NodeConfig, NotStarted
+from headrace.node import Node, NodeConfig, NotStarted, parse_settings_file
 from headrace.settings import InvalidSetting
-from headrace.storage.checkpoints import CorruptCheckpoint
-from headrace.storage.properties import parse_properties
 
 log = logging.getLogger(__name__)
 
@@ -206,8 +204,8 @@ def _settings(file: str, rack: str, pairs: tuple[str, ...]) -> dict[str, str]:
 
 def _read_settings(file: str) -> dict[str, str]:
     try:
-        return parse_properties(Path(file).read_text("utf-8"))
-    except (CorruptCheckpoint, UnicodeDecodeError) as error:
+        return parse_settings_file(Path(file).read_text("utf-8"))
+    except ValueError as error:  # of the text, or of its bytes
         raise UsageError(f"--config {file} is no file of settings, one key=value on each line: {error}") from None
 
 
