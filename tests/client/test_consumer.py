@@ -21,10 +21,12 @@ T0, T1, T2 = (TopicPartition("t", n) for n in range(3))
 
 
 @asynccontextmanager
-async def broker_with_log(partitions: int = 3) -> AsyncIterator[tuple[FakeBroker, FakeLog]]:
+async def broker_with_log(
+    partitions: int = 3, versions_max: dict[int, int] | None = None
+) -> AsyncIterator[tuple[FakeBroker, FakeLog]]:
     cluster = FakeCluster()
     cluster.add("t", *[1] * partitions)
-    async with FakeBroker(cluster) as broker:
+    async with FakeBroker(cluster, versions_max=versions_max) as broker:
         yield broker, FakeLog(broker)
 
 
@@ -342,6 +344,22 @@ async def test_another_leader_is_found_through_metadata(code: int) -> None:
         broker.then(ListOffsetsRequest, [lambda request: offsets_answer(request, lambda *_: (code, -1))])
         assert await consumer.end_offsets([T0]) == {T0: 1}
         assert broker.asked_for(MetadataRequest) == metadata + 1
+
+
+async def test_a_guarded_leader_that_cannot_say_so_is_asked_again_after_metadata() -> None:
+    """T207-12: brokers that stop at version 4 of ListOffsets answer 5."""
+    list_offsets, last_version = 2, 4
+    async with (
+        broker_with_log(versions_max={list_offsets: last_version}) as (broker, log),
+        Consumer(broker.bootstrap) as consumer,
+    ):
+        log.append(T0, b"a")
+        assert await consumer.end_offsets([T0]) == {T0: 1}
+        metadata = broker.asked_for(MetadataRequest)
+        broker.then(ListOffsetsRequest, [lambda request: offsets_answer(request, lambda *_: (5, -1))] * 3)
+        assert await consumer.end_offsets([T0]) == {T0: 1}
+        assert broker.asked_for(ListOffsetsRequest) == 5
+        assert broker.asked_for(MetadataRequest) == metadata + 3
 
 
 async def test_offsets_are_listed_for_what_a_leader_did_not_refuse_only_once() -> None:
