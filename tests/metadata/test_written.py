@@ -29,7 +29,7 @@ async def test_a_write_ends_the_waiting(tmp_path: Path, is_told: bool) -> None:
     await asyncio.sleep(0)
     path.write_bytes(b"more")
     async with asyncio.timeout(30):
-        await waiting
+        assert await waiting
     written.close()
 
 
@@ -40,7 +40,7 @@ async def test_what_was_written_before_the_call_is_told_by_it(tmp_path: Path) ->
     written = Written(path)
     path.write_bytes(b"more")
     async with asyncio.timeout(30):
-        await written.wait(LONG_MS)
+        assert await written.wait(LONG_MS)
     written.close()
 
 
@@ -51,7 +51,7 @@ async def test_without_a_write_it_ends_after_its_time(tmp_path: Path) -> None:
     written = Written(path)
     for _ in range(2):
         async with asyncio.timeout(30):
-            await written.wait(SILENT_MS)
+            assert not await written.wait(SILENT_MS)
     written.close()
 
 
@@ -60,7 +60,7 @@ async def test_a_file_that_is_not_there_is_looked_for(tmp_path: Path) -> None:
     assert not written.is_told
     (tmp_path / "log").write_bytes(b"a")
     async with asyncio.timeout(30):
-        await written.wait(LONG_MS)
+        assert await written.wait(LONG_MS)
     written.close()
 
 

@@ -31,8 +31,8 @@ class Written:
     def is_told(self) -> bool:
         return self._fd is not None
 
-    async def wait(self, timeout_ms: int) -> None:
-        """Until somebody has written since the last call, or for so long."""
+    async def wait(self, timeout_ms: int) -> bool:
+        """Until somebody has written since the last call, or for so long; whether somebody has."""
         if self._fd is None:
             await self._look_until(self._loop.time() + timeout_ms / 1000)
         elif not self._is_written:
@@ -43,9 +43,11 @@ class Written:
             finally:
                 timer.cancel()
                 self._wake = None
-        if self._is_written:
-            await asyncio.sleep(SETTLE_MS / 1000)
-            self._is_written = False
+        if not self._is_written:
+            return False
+        await asyncio.sleep(SETTLE_MS / 1000)
+        self._is_written = False
+        return True
 
     def close(self) -> None:
         fd, self._fd = self._fd, None
