@@ -229,3 +229,30 @@ def test_no_trouble_of_one_partition_touches_another(events: list[tuple[str, int
             assert (name in partitions) != (name in failed_set(partitions))
             if name in partitions and not partitions.is_delayed(name) and partitions.phase(name) is Phase.FETCHING:
                 assert partitions._followed[name].asked == partitions.position(name)
+
+
+def test_a_leader_that_does_not_know_yet_is_asked_again_soon_and_then_less_and_less_often() -> None:
+    partitions = fetcher()
+    now_ms, waits = 0, []
+    for _ in range(8):
+        partitions.judge("a", part(ErrorCode.UNKNOWN_LEADER_EPOCH), now_ms)
+        wake_ms = partitions.wake_ms
+        assert wake_ms is not None
+        waits.append(wake_ms - now_ms)
+        now_ms = wake_ms
+        assert ask(partitions, now_ms) == {"a": AT}
+    assert waits == [20, 40, 80, 160, 320, 640, 1000, 1000]
+    partitions.judge("a", part(records=b"x"), now_ms)
+    partitions.judge("a", part(ErrorCode.NOT_LEADER_OR_FOLLOWER), now_ms)
+    assert partitions.wake_ms == now_ms + 20
+
+
+def test_delays_of_different_length_end_in_their_own_order() -> None:
+    partitions = fetcher()
+    partitions.delay("a", 0)
+    partitions.judge("b", part(ErrorCode.NOT_LEADER_OR_FOLLOWER), 0)
+    assert partitions.wake_ms == 20
+    assert ask(partitions, 20) == {"b": AT}
+    assert partitions.wake_ms == 1000
+    partitions.add("a", AT._replace(leader_epoch=4))
+    assert partitions.wake_ms is None

@@ -6,6 +6,7 @@ fails leaves the fetcher for the failed set, and comes back with the next leader
 
 from collections.abc import Hashable, Iterator
 from enum import Enum
+from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 from headrace.core.fetching import Ask, FetchingSession
@@ -14,6 +15,18 @@ from headrace.model import Buffer
 from headrace.wire.messages.fetch import PartitionData
 
 BACKOFF_MS = 1_000
+FIRST_BACKOFF_MS = 20
+"""A leader that has just been elected knows of it within milliseconds; whoever is refused again waits twice as long."""
+
+NOT_YET = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+"""What a node says that has not heard of its leadership."""
 
 K = TypeVar("K", bound=Hashable)
 
@@ -109,13 +122,14 @@ Step: TypeAlias = Append | Diverged | OutOfRange | Delayed | Fail | Ignored
 
 
 class _Followed:
-    __slots__ = ("asked", "lag", "phase", "position")
+    __slots__ = ("asked", "lag", "phase", "position", "strikes")
 
     def __init__(self, position: Position, asked: Position | None) -> None:
         self.position = position
         self.asked = asked  # as the leader knows it
         self.phase = Phase.FETCHING
         self.lag = 0
+        self.strikes = 0
 
 
 class FetcherPartitions(Generic[K]):
@@ -124,7 +138,9 @@ class FetcherPartitions(Generic[K]):
         self._failed = failed
         self._backoff_ms = backoff_ms
         self._followed: dict[K, _Followed] = {}
-        self._due_ms: dict[K, int] = {}  # of the delayed ones; all wait equally long, so the first is due first
+        self._due_ms: dict[K, int] = {}  # of the delayed ones
+        self._due: list[tuple[int, int, K]] = []  # a heap of them, with a number before the key; some are outdated
+        self._delays = 0
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -178,10 +194,8 @@ class FetcherPartitions(Generic[K]):
 
     def next(self, now_ms: int) -> Ask[K, Position]:
         """The next request. Whoever has waited long enough is in it again."""
-        while self._due_ms:
-            key, due_ms = next(iter(self._due_ms.items()))
-            if due_ms > now_ms:
-                break
+        while (due_ms := self.wake_ms) is not None and due_ms <= now_ms:
+            _, _, key = heappop(self._due)
             del self._due_ms[key]
             followed = self._followed[key]
             followed.phase = Phase.FETCHING
@@ -198,7 +212,12 @@ class FetcherPartitions(Generic[K]):
     @property
     def wake_ms(self) -> int | None:
         """When the first delay ends."""
-        return next(iter(self._due_ms.values()), None)
+        while self._due:
+            due_ms, _, key = self._due[0]
+            if self._due_ms.get(key) == due_ms:
+                return due_ms
+            heappop(self._due)
+        return None
 
     # What came of it.
 
@@ -221,6 +240,7 @@ class FetcherPartitions(Generic[K]):
         if diverging is not None and diverging.epoch >= 0:
             followed.phase = Phase.TRUNCATING
             return Diverged(diverging.epoch, diverging.end_offset)
+        followed.strikes = 0
         followed.lag = max(part.high_watermark - position.fetch_offset, 0)
         return Append(part.records or b"", part.high_watermark, part.log_start_offset)
 
@@ -266,12 +286,21 @@ class FetcherPartitions(Generic[K]):
 
     def delay(self, key: K, now_ms: int, error: ErrorCode | None = None) -> Step:
         """Retriable trouble, records that cannot be read for example."""
-        if key not in self._followed:
+        followed = self._followed.get(key)
+        if followed is None:
             return Ignored()
+        delay_ms = self._backoff_ms
+        if error in NOT_YET:
+            delay_ms = min(FIRST_BACKOFF_MS << min(followed.strikes, 16), delay_ms)
+            followed.strikes += 1
         self.session.drop(key)
-        self._due_ms.pop(key, None)
-        self._due_ms[key] = now_ms + self._backoff_ms
+        self._delay(key, now_ms + delay_ms)
         return Delayed(error)
+
+    def _delay(self, key: K, due_ms: int) -> None:
+        self._due_ms[key] = due_ms
+        self._delays += 1
+        heappush(self._due, (due_ms, self._delays, key))
 
     def fail(self, key: K, reason: str, now_ms: int) -> Step:
         """Its own disk, or anything unexpected while it was appended to or cut."""
