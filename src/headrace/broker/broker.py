@@ -4,6 +4,7 @@ import asyncio
 import logging
 from dataclasses import dataclass, field
 
+from headrace.broker.absences import Absences
 from headrace.broker.appends import Appends
 from headrace.broker.commits import Commits
 from headrace.broker.disk import DiskFaults
@@ -47,7 +48,11 @@ class Broker:
     store_health: StoreHealth
     metrics: Metrics
     is_allowed: Allowed
+    absences: Absences = field(init=False)
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.absences = Absences(self.image, self.clock)
 
     @property
     def config(self) -> BrokerConfig:
@@ -111,4 +116,6 @@ class Broker:
 
     def apply(self, diff: Diff) -> None:
         """Makes this node do what the metadata says: host, lead, follow, drop and configure partitions."""
+        if diff.brokers_changed:
+            self.absences.nodes_changed(diff.brokers_changed)
         self.roles.apply(diff)

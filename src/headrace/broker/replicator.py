@@ -49,6 +49,8 @@ class Replicator:
         self.logs = FollowerLogs(clock, offload)
         self.fetchers: dict[tuple[int, int, int], Fetcher] = {}
         """By node, its registration, and number."""
+        self.on_lost: Callable[[int], None] = lambda _: None
+        """A node that leads has stopped answering."""
         self._clock = clock
         self._config = config
         self._faults = faults
@@ -64,6 +66,7 @@ class Replicator:
             faults=faults,
             failed=self.failed,
             on_failed=self._on_failed,
+            on_lost=lambda leader_id: self.on_lost(leader_id),
         )
         faults.followers = self
 

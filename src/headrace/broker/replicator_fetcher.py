@@ -53,6 +53,8 @@ class Surroundings:
     failed: FailedPartitions[Hosted]
     on_failed: Callable[[Hosted, str, int], None]
     """The partition is in the failed set, and its fetcher has it no longer."""
+    on_lost: Callable[[int], None]
+    """A leader has stopped answering."""
 
 
 class Fetcher:
@@ -249,6 +251,7 @@ class Fetcher:
 
     def _lost(self, error: Exception) -> None:
         if not self._is_lost:
+            self._around.on_lost(self.leader.id)
             backoff_ms = self._around.config().replica_fetch_backoff_ms
             log.warning("%s: node %d does not answer, tried every %d ms: %s", self, self.leader.id, backoff_ms, error)
         self._is_lost = True

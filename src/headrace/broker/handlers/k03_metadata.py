@@ -68,13 +68,16 @@ async def handle(broker: Broker, request: Request[MetadataRequest]) -> MetadataR
         not_created: dict[str, ErrorCode] = {}
         if body.allow_auto_topic_creation and broker.config.auto_create_topics_enable:
             not_created = await _create_missing(broker, request, distinct)
+        known = [found for asked in distinct if (found := _find(broker, asked)) is not None]
+        await broker.absences.await_election(known)
         topics = await _each(distinct, lambda asked: _answer(broker, request, asked, not_created))
     cluster_operations = NOT_ASKED
     if body.include_cluster_authorized_operations:
         cluster_operations = authorized(broker, request.principal, CLUSTER, CLUSTER_OPERATIONS)
     return MetadataResponse(
         brokers=[
-            MetadataResponseBroker(node_id=b.id, host=b.host, port=b.port, rack=b.rack) for b in image.brokers.values()
+            MetadataResponseBroker(node_id=one.id, host=one.host, port=one.port, rack=one.rack)
+            for one in broker.absences.listed()
         ],
         cluster_id=image.cluster_id,
         controller_id=broker.controller_id,
@@ -120,8 +123,7 @@ def _answer(
     broker: Broker, request: Request[MetadataRequest], asked: MetadataRequestTopic, not_created: dict[str, ErrorCode]
 ) -> MetadataResponseTopic:
     by_id = asked.name is None or asked.topic_id != ZERO_UUID
-    image = broker.image
-    found = image.topics_by_id.get(asked.topic_id) if by_id else image.topics.get(asked.name or "")
+    found = _find(broker, asked)
     name = found.name if found is not None else asked.name
     if name is not None and not broker.allowed(request.principal, Operation.DESCRIBE, name):
         # Whoever asks by id must not learn the name.
@@ -129,6 +131,13 @@ def _answer(
     if found is None:
         return _error(not_created.get(name or "") or _missing(broker, by_id, asked.name), request, asked)
     return _described(broker, request, found)
+
+
+def _find(broker: Broker, asked: MetadataRequestTopic) -> Topic | None:
+    image = broker.image
+    if asked.name is None or asked.topic_id != ZERO_UUID:
+        return image.topics_by_id.get(asked.topic_id)
+    return image.topics.get(asked.name)
 
 
 def _missing(broker: Broker, by_id: bool, name: str | None) -> ErrorCode:
