@@ -23,6 +23,7 @@ from headrace.wire.struct import Message
 
 M = TypeVar("M", bound=Message)
 
+PARTITIONS_PER_PROBE = 1_000
 PARTITIONS_PER_REQUEST = 5_000
 """Apache Kafka refuses to create 10,000 partitions at once: it limits the records of one operation."""
 
@@ -75,11 +76,18 @@ class RawClient:
         return Fetched(answer.session_id, len(answer.responses), size)
 
     def _wait_until_usable(self, topic: str, partitions: int) -> None:
-        """Apache Kafka answers, and names leaders, before the leaders know of it."""
+        """Apache Kafka answers, and names leaders, before the leaders know of it.
+
+        A few at a time: what one large fetch leaves in the broker's heap would count as memory of the partitions.
+        """
         deadline = time.monotonic() + ANSWER_S_MAX
+        for first in range(0, partitions, PARTITIONS_PER_PROBE):
+            self._wait_until_fetched(topic, range(first, min(first + PARTITIONS_PER_PROBE, partitions)), deadline)
+
+    def _wait_until_fetched(self, topic: str, partitions: range, deadline: float) -> None:
         while True:
             try:
-                self.fetch(0, -1, topic, range(partitions))
+                self.fetch(0, -1, topic, partitions)
                 return
             except BrokerError:
                 if time.monotonic() > deadline:

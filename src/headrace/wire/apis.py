@@ -65,6 +65,7 @@ APIS: Final = MappingProxyType(
                 fetch.FetchRequest,
                 fetch.FetchResponse,
                 "The high watermark that a follower may tell from version 18 on is read and not used.",
+                "In a partition that Apache Kafka wrote, read_committed reads open and aborted transactions too.",
             ),
             _api(
                 offsets.ListOffsetsRequest,
