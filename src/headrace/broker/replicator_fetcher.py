@@ -161,6 +161,7 @@ class Fetcher:
                     log.exception("%s: a round failed", self)
                     self._hang_up()
                     self._start_over()
+                    await asyncio.sleep(self._around.config().replica_fetch_backoff_ms / 1000)
             # In one step with the look: whoever comes after this gets a new fetcher.
             self._on_ended(self)
             await self._say_goodbye()
