@@ -9,6 +9,7 @@ import pytest
 from headrace.controller.fence import FencedStore
 from headrace.controller.moves import Moves
 from headrace.core import election
+from headrace.core.cluster import IsrMember
 from headrace.core.leading import UNKNOWN_OFFSET, Leadership
 from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
@@ -36,22 +37,22 @@ def _any_epoch(partition: Partition[Any], _epoch: int, by_follower: bool = False
     return partition.fault if by_follower and partition.leadership is not None else partition.error
 
 
-def _everybody_joins(leadership: Leadership, _high_watermark: int, *others: Any) -> list[Any]:
+def _everybody_joins(leadership: Leadership, *_: int) -> list[IsrMember]:
     """Whoever fetches, however far behind."""
-    start, leadership.epoch_start_offset = leadership.epoch_start_offset, UNKNOWN_OFFSET
-    try:
-        return _JOINING(leadership, 0, *others)
-    finally:
-        leadership.epoch_start_offset = start
+    return [
+        IsrMember(follower.broker_id, follower.broker_epoch)
+        for follower in leadership.followers.values()
+        if follower.broker_id not in leadership.record.isr_ids
+        and follower.offset != UNKNOWN_OFFSET
+        and leadership._is_eligible(follower)
+    ]
 
-
-_JOINING = Leadership.joining
 
 PLANTS = {
     "epoch gate": Plant(Partition, "gate", _any_epoch, 1),
     "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
     "ISR admission": Plant(Leadership, "joining", _everybody_joins, 1),
-    "truncation": Plant("headrace.broker.replicator_logs", "truncation_offset", lambda _, log_end, *__: log_end, 1),
+    "truncation": Plant(Partition, "end_offset_for", lambda partition, epoch: (epoch, partition.log_end_offset), 1),
     "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 1),
     "incarnation": Plant(election, "is_intact", lambda *_: True, 1),
     "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 1),

@@ -108,7 +108,8 @@ class Run:
         await self._create_topic(outside)
         self.observer.start()
         jobs = [self._start(name, job) for name, job in self._jobs()]
-        faults = Faults(world, self.partitions, is_flushed=self.around.is_flushed)
+        around = self.around
+        faults = Faults(world, self.partitions, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
         for fault in self.plan:
             await asyncio.sleep(max(0.0, fault.at_s - world.loop.now_s))
             faults.happen(fault)
