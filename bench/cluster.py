@@ -31,6 +31,9 @@ class ClusterRun:
         try:
             for nodes in self._clusters:
                 self._start(nodes)
+                nodes.stop()
+            for nodes in self._clusters:
+                nodes.start()
             for workload in _replicated(100 if self._quick else 400):
                 self._replicate(workload)
             for nodes in self._clusters:
