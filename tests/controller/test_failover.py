@@ -13,6 +13,9 @@ from headrace.errors import ErrorCode
 from headrace.metadata import records
 from tests.controller.cluster import Nodes
 
+SHORT = {"broker.session.timeout.ms": "1000"}
+"""For those who wait for its end."""
+
 
 async def test_the_next_node_takes_over_when_the_controller_is_gone() -> None:
     nodes = Nodes()
@@ -31,7 +34,7 @@ async def test_the_next_node_takes_over_when_the_controller_is_gone() -> None:
 
 
 async def test_a_lease_that_runs_out_is_noticed_without_anybody_telling() -> None:
-    nodes = Nodes()
+    nodes = Nodes(SHORT)
     await nodes.start(0, 1)
     await nodes.topic([[0, 1]])
     await nodes.kill(0)
@@ -168,7 +171,7 @@ async def test_a_whole_log_that_is_away_is_waited_for(first: int) -> None:
 
 async def test_members_that_shut_down_leave_the_isr_to_its_leader() -> None:
     """T6-20: 0's machine is dead, its lease runs on; it comes back first, without its tail."""
-    nodes = Nodes({"broker.session.timeout.ms": "60000"})
+    nodes = Nodes()
     await nodes.start(3, 0, 1, 2)
     await nodes.topic([[0, 1, 2]])
     nodes.answer = lambda broker_id: None if broker_id == 0 else ErrorCode.NONE
@@ -186,7 +189,7 @@ async def test_members_that_shut_down_leave_the_isr_to_its_leader() -> None:
 @pytest.mark.parametrize("how", ["lost leases", "stopped, then killed"])
 async def test_two_intact_registrations_in_a_row_are_as_good_as_one(how: str) -> None:
     """T6-21, and the other member is reborn meanwhile; no controller is there to write anything."""
-    nodes = Nodes({"broker.session.timeout.ms": "60000"})
+    nodes = Nodes()
     await nodes.start(2, 0, 1)
     await nodes.topic([[0, 1]])
     await nodes.settled()
@@ -299,7 +302,7 @@ async def test_a_late_copy_of_a_proposal_and_its_resumption_are_not_both_written
 
 async def test_two_processes_with_one_number_never_run_together() -> None:
     """T6-7: the second, on a copied directory, gives up; the first never notices."""
-    nodes, copy = Nodes(), Nodes()
+    nodes, copy = Nodes(SHORT), Nodes(SHORT)
     await nodes.start(0)
     epoch = nodes.nodes[0].registration.epoch
     copy.data, copy.pasts = nodes.data, dict(nodes.pasts)
@@ -342,9 +345,9 @@ async def test_an_office_that_falls_vacant_while_a_node_registers_again_is_taken
 
 
 async def test_a_node_that_finds_another_incarnation_under_its_number_ends() -> None:
-    nodes = Nodes()
+    nodes = Nodes(SHORT)
     await nodes.start(0)
-    other = Nodes()
+    other = Nodes(SHORT)
     other.data = nodes.data
     lease_id = nodes.pasts[0].lease_id
     nodes.stores[0].hold_watch()
