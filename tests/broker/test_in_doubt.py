@@ -44,7 +44,7 @@ async def elections_under_load(trio: Trio, faults: Sequence[Fault | None], late_
     load = Load(trio, pause_s=0.05)
     loading = asyncio.create_task(load.run())
     await asyncio.sleep(0.5)
-    trio.world.store_opened = opened  # type: ignore[method-assign]
+    trio.world.store_opened = opened  # type: ignore[method-assign]  # the world calls what is there
     for node in NODES:
         opened(trio.store(node))
     for _ in range(2):
@@ -56,7 +56,7 @@ async def elections_under_load(trio: Trio, faults: Sequence[Fault | None], late_
         await asyncio.sleep(3)
         with suppress(PeerLost, OSError):  # whoever is asked may not be there
             await asyncio.wait_for(elect(trio, 1), 20)
-    trio.world.store_opened = lambda store: setattr(store, "delay_ms", 1)  # type: ignore[method-assign]
+    trio.world.store_opened = lambda store: setattr(store, "delay_ms", 1)  # type: ignore[method-assign]  # the world calls what is there
     for node in NODES:
         if trio.world.nodes[node - 1].store is not None:
             trio.store(node).faults.clear()

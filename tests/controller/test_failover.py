@@ -205,7 +205,7 @@ async def test_two_intact_registrations_in_a_row_are_as_good_as_one(how: str) ->
         else:
             await nodes.kill(1)
             await nodes.start(1)
-        await nodes.until(lambda old=before: nodes.nodes[1].registration.epoch > old)  # type: ignore[misc]
+        await nodes.until(lambda old=before: nodes.nodes[1].registration.epoch > old)  # type: ignore[misc]  # a bool
     await nodes.kill(0, lease_ends=True)
     await nodes.start(0, is_intact=False)
     assert entry in nodes.record().isr and nodes.entry(1) != entry
