@@ -1,6 +1,6 @@
 """`make bench`: Apache Kafka and Headrace on this machine, driven by the same programs in interleaved rounds.
 
-python -m bench [--quick] [--only start,produce,one,catch-up,idle] [--broker kafka|headrace] [--write]
+python -m bench [--quick] [--only start,produce,one,catch-up,idle,cluster] [--broker kafka|headrace] [--write]
 """
 
 import argparse
@@ -8,14 +8,16 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bench.cluster import ClusterRun
+from bench.cluster_report import cluster_markdown
 from bench.native import OUT
 from bench.plot import svg
 from bench.raw import RawClient
-from bench.report import markdown, replace_figures
-from bench.results import HEADRACE, Results
+from bench.report import CLUSTER, ONE_NODE, markdown, replace_figures
+from bench.results import HEADRACE, Goal, Results
 from bench.rounds import Workload, run
 from bench.sessions import cpu_share, idle_partitions, stall_during_scrapes, wait_until_quiet
 from bench.startup import machine, start_up
@@ -33,7 +35,10 @@ from tests.servers.process import BrokerProcess
 
 DOCUMENT = Path("docs/PERFORMANCE.md")
 PLOT = Path("docs/performance.svg")
-SECTIONS = ("start", "produce", "one", "catch-up", "idle")
+CLUSTER_PLOT = Path("docs/performance-cluster.svg")
+ONE_NODE_SECTIONS = ("start", "produce", "one", "catch-up", "idle")
+CLUSTER_SECTION = "cluster"
+SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION)
 
 
 class Run:
@@ -114,13 +119,30 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def main(words: list[str]) -> None:
     options = parse(words)
-    scratch = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
-    makers = {"kafka": kafka_broker, "headrace": headrace_broker}
-    chosen = [options.broker] if options.broker else list(makers)
-    brokers = [makers[name](scratch / name) for name in chosen]
-    this = Run(brokers, scratch, options.quick)
-    steps = dict(zip(SECTIONS, (this.start, this.produce, this.one_record, this.catch_up, this.idle), strict=True))
     wanted = options.only.split(",")
+    if unknown := set(wanted) - set(SECTIONS):
+        sys.exit(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    scratch = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
+    chosen = [options.broker] if options.broker else ["kafka", "headrace"]
+    try:
+        if set(wanted) & set(ONE_NODE_SECTIONS):
+            results = one_node(scratch, chosen, wanted, options.quick)
+            tell("performance", ONE_NODE, markdown(results), results.goals(), PLOT if options.write else None)
+        if CLUSTER_SECTION in wanted:
+            print(f"{CLUSTER_SECTION}:", file=sys.stderr, flush=True)
+            cluster = ClusterRun(scratch, chosen, machine(), options.quick).run()
+            figures = cluster_markdown(cluster)
+            tell("performance-cluster", CLUSTER, figures, cluster.goals(), CLUSTER_PLOT if options.write else None)
+    finally:
+        shutil.rmtree(scratch)
+
+
+def one_node(scratch: Path, chosen: Sequence[str], wanted: Sequence[str], quick: bool) -> Results:
+    makers = {"kafka": kafka_broker, "headrace": headrace_broker}
+    brokers = [makers[name](scratch / name) for name in chosen]
+    this = Run(brokers, scratch, quick)
+    parts = (this.start, this.produce, this.one_record, this.catch_up, this.idle)
+    steps = dict(zip(ONE_NODE_SECTIONS, parts, strict=True))
     try:
         if "start" not in wanted:
             for broker in brokers:
@@ -134,19 +156,19 @@ def main(words: list[str]) -> None:
     finally:
         for broker in brokers:
             broker.kill()
-        shutil.rmtree(scratch)
-    tell(this.results, write=options.write)
+    return this.results
 
 
-def tell(results: Results, *, write: bool) -> None:
-    figures, plot = markdown(results), svg(results.goals())
+def tell(name: str, whose: str, figures: str, goals: Sequence[Goal], plot: Path | None) -> None:
+    """Prints the figures; with a place for the plot also puts them into the document, where only theirs change."""
     print(figures)
-    (OUT / "performance.md").write_text(figures + "\n")
-    (OUT / "performance.svg").write_text(plot)
-    print(f"\nwritten to {OUT / 'performance.md'} and {OUT / 'performance.svg'}", file=sys.stderr)
-    if write:
-        replace_figures(DOCUMENT, figures)
-        PLOT.write_text(plot)
+    OUT.mkdir(exist_ok=True)
+    (OUT / f"{name}.md").write_text(figures + "\n")
+    (OUT / f"{name}.svg").write_text(svg(goals))
+    print(f"\nwritten to {OUT / name}.md and .svg", file=sys.stderr)
+    if plot is not None:
+        replace_figures(DOCUMENT, whose, figures)
+        plot.write_text(svg(goals))
 
 
 if __name__ == "__main__":

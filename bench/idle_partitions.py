@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from headrace.broker.partitions import Partitions
 from headrace.config import BrokerConfig, TopicConfig
-from headrace.core.cluster import IsrMember, PartitionRecord, Topic
+from headrace.core.cluster import ClusterImage, IsrMember, PartitionRecord, Topic
 from headrace.storage.log_config import LogConfig
 from headrace.storage.log_dir import LogDir
 from headrace.storage.os_files import OsFiles
@@ -54,7 +54,7 @@ def scratch() -> Generator[str, None, None]:
 
 def host_idle(path: str) -> None:
     directory = LogDir(OsFiles(OPEN_FILES_MAX), path)
-    partitions = Partitions([directory], SystemRandom())
+    partitions = Partitions([directory], SystemRandom(), ClusterImage(1, {}))
     record = PartitionRecord((1,), (IsrMember(1, 1),), 1)
     config = TopicConfig.resolve(BrokerConfig(), {})
     topic = Topic("t", TOPIC_ID, [record] * IDLE, 1, [1] * IDLE, {}, 0, config)

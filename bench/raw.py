@@ -9,8 +9,10 @@ from typing import NamedTuple, Self, TypeVar
 
 from headrace.wire.frames import decode_response, encode_request
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from headrace.wire.messages.topics import (
     CreatableTopic,
+    CreatableTopicConfig,
     CreatePartitionsRequest,
     CreatePartitionsResponse,
     CreatePartitionsTopic,
@@ -28,6 +30,7 @@ PARTITIONS_PER_REQUEST = 5_000
 """Apache Kafka refuses to create 10,000 partitions at once: it limits the records of one operation."""
 
 ANSWER_S_MAX = 300
+METADATA_VERSION = 9
 
 
 class BrokerError(RuntimeError):
@@ -40,6 +43,13 @@ class Fetched(NamedTuple):
     response_bytes: int
 
 
+class Described(NamedTuple):
+    """A partition as Metadata tells of it; leader -1 when there is none."""
+
+    leader: int
+    isr_size: int
+
+
 class RawClient:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=ANSWER_S_MAX)
@@ -48,8 +58,19 @@ class RawClient:
         self._correlation_id = 0
 
     def create_topic(self, name: str, partitions: int) -> None:
+        self._create(name, partitions, copies=1, configs=[])
+        self._wait_until_usable(name, partitions)
+
+    def create_replicated(self, name: str, partitions: int) -> None:
+        """Three copies, of which two acknowledge."""
+        configs = [CreatableTopicConfig(name="min.insync.replicas", value="2")]
+        self._create(name, partitions, copies=3, configs=configs)
+
+    def _create(self, name: str, partitions: int, copies: int, configs: list[CreatableTopicConfig]) -> None:
         first = min(partitions, PARTITIONS_PER_REQUEST)
-        topic = CreatableTopic(name=name, num_partitions=first, replication_factor=1, assignments=[], configs=[])
+        topic = CreatableTopic(
+            name=name, num_partitions=first, replication_factor=copies, assignments=[], configs=configs
+        )
         made, _ = self._ask(CreateTopicsRequest(topics=[topic], timeout_ms=120_000), 5, CreateTopicsResponse)
         _check(made.topics[0].error_code, f"creating {name}")
         for count in range(first + PARTITIONS_PER_REQUEST, partitions + 1, PARTITIONS_PER_REQUEST):
@@ -57,11 +78,24 @@ class RawClient:
             request = CreatePartitionsRequest(topics=[more], timeout_ms=120_000)
             grown, _ = self._ask(request, 2, CreatePartitionsResponse)
             _check(grown.results[0].error_code, f"growing {name} to {count}")
-        self._wait_until_usable(name, partitions)
 
     def delete_topic(self, name: str) -> None:
         deleted, _ = self._ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=60_000), 4, DeleteTopicsResponse)
         _check(deleted.responses[0].error_code, f"deleting {name}")
+
+    def brokers(self) -> int:
+        answer, _ = self._ask(MetadataRequest(topics=[]), METADATA_VERSION, MetadataResponse)
+        return len(answer.brokers)
+
+    def describe(self, topic: str) -> dict[int, Described]:
+        """Empty while the broker does not know of it."""
+        asked = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
+        answer, _ = self._ask(asked, METADATA_VERSION, MetadataResponse)
+        return {
+            partition.partition_index: Described(partition.leader_id, len(partition.isr_nodes))
+            for known in answer.topics
+            for partition in known.partitions
+        }
 
     def fetch(self, session_id: int, epoch: int, topic: str = "", partitions: Sequence[int] = ()) -> Fetched:
         """One fetch that waits for nothing; the partitions, if any, from offset 0."""
@@ -97,10 +131,16 @@ class RawClient:
     def _ask(self, request: Message, version: int, response: type[M]) -> tuple[M, int]:
         self._correlation_id += 1
         self._socket.sendall(b"".join(encode_request(request, version, self._correlation_id, "bench")))
-        (size,) = struct.unpack(">i", self._stream.read(4))
-        correlation_id, answer = decode_response(response, version, self._stream.read(size))
+        (size,) = struct.unpack(">i", self._read(4))
+        correlation_id, answer = decode_response(response, version, self._read(size))
         assert correlation_id == self._correlation_id, "an answer out of order"
         return answer, size + 4
+
+    def _read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if len(data) < size:
+            raise ConnectionError("the broker closed the connection")
+        return data
 
     def __enter__(self) -> Self:
         return self

@@ -4,41 +4,51 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.results import HEADRACE, KAFKA, Results
+from bench.results import HEADRACE, KAFKA, Goal, Results
 from bench.rounds import Measured
 from bench.sessions import IdlePartitions
 
-BEGIN, END = "<!-- figures of `make bench` begin -->", "<!-- figures of `make bench` end -->"
+ONE_NODE, CLUSTER = "`make bench`", "the cluster"
+"""Whose figures stand between two marks of the document."""
 NONE = "-"
 
 
 def markdown(results: Results) -> str:
-    rounds = f"{results.rounds} interleaved rounds after {results.warm_up} dropped for JVM warm-up"
+    rounds = rounds_told(results.rounds, results.warm_up)
     parts = [f"Machine: {results.machine}. Cells are min / median of {rounds}."]
     if results.measured:
-        parts.append(_load_table(results.measured))
+        parts.append(load_table(results.measured))
     if results.idle:
         parts.append(_idle_table(results.idle))
     if results.start_up:
         parts.append(_start_table(results))
     if goals := results.goals():
-        rows = [
-            (goal.name, f"{goal.value:.3g} {goal.unit}", f"{goal.limit:g}", "met" if goal.is_met else "**missed**")
-            for goal in goals
-        ]
-        parts.append(_table(("target", "measured", "at most", ""), rows))
+        parts.append(goals_table(goals))
     return "\n\n".join(parts)
 
 
-def replace_figures(document: Path, figures: str) -> None:
-    """Puts the figures between the two marks of the document."""
-    head, begin, rest = document.read_text().partition(BEGIN)
-    _, end, tail = rest.partition(END)
-    assert begin and end, f"{document} lacks the marks around its figures"
-    document.write_text(f"{head}{BEGIN}\n{figures}\n{END}{tail}")
+def rounds_told(rounds: int, warm_up: int) -> str:
+    return f"{rounds} interleaved rounds after {warm_up} dropped for JVM warm-up"
 
 
-def _load_table(measured: Sequence[Measured]) -> str:
+def goals_table(goals: Sequence[Goal]) -> str:
+    rows = [
+        (goal.name, f"{goal.value:.3g} {goal.unit}", f"{goal.limit:g}", "met" if goal.is_met else "**missed**")
+        for goal in goals
+    ]
+    return table(("target", "measured", "at most", ""), rows)
+
+
+def replace_figures(document: Path, whose: str, figures: str) -> None:
+    """Puts the figures between their two marks of the document, and leaves everything else as it is."""
+    first, last = f"<!-- figures of {whose} begin -->", f"<!-- figures of {whose} end -->"
+    head, begin, rest = document.read_text().partition(first)
+    _, end, tail = rest.partition(last)
+    assert begin and end, f"{document} lacks the marks around the figures of {whose}"
+    document.write_text(f"{head}{first}\n{figures}\n{last}{tail}")
+
+
+def load_table(measured: Sequence[Measured]) -> str:
     rows = []
     for row in measured:
         ratio = row.ratio()
@@ -46,7 +56,7 @@ def _load_table(measured: Sequence[Measured]) -> str:
         cells = [row.workload.name, *(_cpu(row, name) for name in (KAFKA, HEADRACE)), share]
         rows.append((*cells, *(_speed(row, name) for name in (KAFKA, HEADRACE))))
     titles = ("workload", "Kafka CPU", "Headrace CPU", "Headrace / Kafka", "Kafka speed", "Headrace speed")
-    return _table(titles, rows)
+    return table(titles, rows)
 
 
 def _cpu(row: Measured, broker: str) -> str:
@@ -79,7 +89,7 @@ def _idle_table(idle: dict[str, list[IdlePartitions]]) -> str:
             rows.append((broker, f"{one.partitions:,}", cpu, wall, *sizes, memory, f"{one.create_s:.1f} s"))
     titles = ("idle incremental fetch", "partitions in the session", "CPU per fetch", "wall per fetch")
     sizes_titles = ("opening response", "idle response", "memory per idle partition", "created in")
-    return _table((*titles, *sizes_titles), rows)
+    return table((*titles, *sizes_titles), rows)
 
 
 def _start_table(results: Results) -> str:
@@ -100,9 +110,9 @@ def _start_table(results: Results) -> str:
         )
         rows.append(cells)
     titles = ("", "start-up", "CPU until then", "memory then", "memory after load", "idle CPU of a core")
-    return _table((*titles, "start with 11,000 partitions", "longest stall in a scrape"), rows)
+    return table((*titles, "start with 11,000 partitions", "longest stall in a scrape"), rows)
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [titles, ["---"] * len(titles), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)

@@ -6,10 +6,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from bench.native import program
-from tests.servers.process import BrokerProcess
+
+
+class Driven(Protocol):
+    """A broker, or several as one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    def cpu_s(self) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +69,7 @@ class Measured:
         return statistics.median(self.cpu("Headrace")) / statistics.median(self.cpu("Apache Kafka"))
 
 
-def run(workload: Workload, brokers: Sequence[BrokerProcess], rounds: int, warm_up: int) -> Measured:
+def run(workload: Workload, brokers: Sequence[Driven], rounds: int, warm_up: int) -> Measured:
     """The first `warm_up` rounds, in which a JVM compiles, are dropped."""
     measured = Measured(workload, {broker.name: [] for broker in brokers})
     for number in range(warm_up + rounds):
@@ -75,7 +84,7 @@ def run(workload: Workload, brokers: Sequence[BrokerProcess], rounds: int, warm_
     return measured
 
 
-def one_round(workload: Workload, broker: BrokerProcess) -> Sample:
+def one_round(workload: Workload, broker: Driven) -> Sample:
     if workload.prefault_mb:
         subprocess.run([program("prefault"), str(workload.prefault_mb)], check=True)
     cpu_before_s = broker.cpu_s()

@@ -36,7 +36,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": PURE | {"net", "system"},
     "sim": PURE | {"storage", "metadata", "net", "controller", "broker", "node", "client"},
     "cli": PURE | {"client", "node", "withdrawal", "system", "sim"},
-    "testing": PURE | {"client", "node", "system", "sim", "net", "storage", "metadata"},
+    "testing": PURE | {"client", "node", "system", "sim", "net", "storage", "metadata", "broker"},
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),
 }

@@ -210,7 +210,7 @@ class BrokerConfig:
         True, "Whether leaderships go back to the first replica of a partition by themselves.", dynamic=True
     )
     broker_heartbeat_interval_ms: int = whole(2_000, "How often a node renews its registration.", low=100)
-    broker_rack: str | None = word(None, "The rack of this node, for clients that prefer near replicas.")
+    broker_rack: str | None = word(None, "The rack of this node: the replicas of a partition are spread over racks.")
     broker_session_timeout_ms: int = whole(
         9_000, "How long a node that nobody hears of counts as running.", low=1_000, high=INT_MAX
     )

@@ -1,8 +1,10 @@
 """`headrace serve` and `headrace node withdraw` with real processes."""
 
+import contextlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.programs import PATIENCE_S, PROGRAM, Done, headrace_process, is_alive
+from tests.cli.programs import PATIENCE_S, PROGRAM, Done, headrace_process, is_alive, state_of, wait_until
 from tests.servers.etcd import EtcdCluster, EtcdMissing
 
 
@@ -97,10 +99,23 @@ def test_a_directory_without_a_node_cannot_be_withdrawn(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+def pause_outside_of_the_store(pid: int, file: Path) -> None:
+    """A process that stands still in the middle of a transaction keeps every other from writing."""
+    while True:
+        os.kill(pid, signal.SIGSTOP)
+        wait_until(lambda: state_of(pid) == "T", "the node stands still")
+        with contextlib.closing(sqlite3.connect(file, timeout=0.1)) as probe:
+            try:
+                probe.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)
+
+
 def test_a_node_whose_number_another_process_has_ends_with_exit_code_1(tmp_path: Path) -> None:
     metadata, short = f"sqlite:{tmp_path / 'meta.db'}", ("--set", "broker.session.timeout.ms=1000")
     with serving(tmp_path, tmp_path / "one", metadata, *short) as one:
-        os.kill(one.process.pid, signal.SIGSTOP)
+        pause_outside_of_the_store(one.process.pid, tmp_path / "meta.db")
         with serving(tmp_path, tmp_path / "two", metadata, *short) as two:
             os.kill(one.process.pid, signal.SIGCONT)
             assert one.process.wait(PATIENCE_S) == 1

@@ -11,13 +11,16 @@ from random import Random
 
 from headrace.wire.apis import APIS
 from headrace.wire.batch import NewRecord, build
+from headrace.wire.compiler import encode
 from headrace.wire.compression import Codec
 from headrace.wire.frames import encode_request
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.inspection import InspectRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.replication import StepDownPartition, StepDownRequest
 from headrace.wire.struct import Message
-from tests.wire.oracle import kio_bytes, kio_class, random_entity
+from tests.wire.oracle import OWN_KEYS, kio_bytes, kio_class, random_entity
 
 BODY_BYTES_MAX = 4_000
 
@@ -48,8 +51,23 @@ REQUESTS = [(api.request, version) for api in APIS.values() for version in api.v
 @functools.cache
 def body(request: type[Message], version: int, variant: int) -> bytes:
     random = Random(f"{request.__name__} {version} {variant}")
+    if request.api in OWN_KEYS:
+        return encode(own_request(request, random), version)
     bodies = (kio_bytes(random_entity(random, kio_class(request, version), items_max=3)) for _ in range(20))
     return min(bodies, key=lambda body: abs(len(body) - 300))[:BODY_BYTES_MAX]
+
+
+def own_request(request: type[Message], random: Random) -> Message:
+    """Nobody else's codec knows them."""
+    if request is InspectRequest:
+        kind = random.choice(("failed", "sessions", "guard", "nonsense"))
+        return InspectRequest(kind=kind, args=["0"] * random.randrange(3))
+    assert request is StepDownRequest, request
+    partitions = [
+        StepDownPartition(topic_id=random.randbytes(16), partition=random.getrandbits(31), partition_epoch=at)
+        for at in range(random.randrange(4))
+    ]
+    return StepDownRequest(controller_epoch=random.getrandbits(63), partitions=partitions)
 
 
 def valid_frame(random: Random) -> bytes:

@@ -28,7 +28,7 @@ class Nodes:
         self.stepped_down: list[tuple[int, StepDown]] = []
         self.answer: Callable[[int], ErrorCode | None] = lambda _: ErrorCode.NONE
         self._settings = {
-            "broker.session.timeout.ms": "1000",
+            "broker.session.timeout.ms": "20000",
             "broker.heartbeat.interval.ms": "100",
             **(settings or {}),
         }

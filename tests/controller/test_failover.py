@@ -13,6 +13,9 @@ from headrace.errors import ErrorCode
 from headrace.metadata import records
 from tests.controller.cluster import Nodes
 
+SHORT = {"broker.session.timeout.ms": "1000"}
+"""For those who wait for its end."""
+
 
 async def test_the_next_node_takes_over_when_the_controller_is_gone() -> None:
     nodes = Nodes()
@@ -31,7 +34,7 @@ async def test_the_next_node_takes_over_when_the_controller_is_gone() -> None:
 
 
 async def test_a_lease_that_runs_out_is_noticed_without_anybody_telling() -> None:
-    nodes = Nodes()
+    nodes = Nodes(SHORT)
     await nodes.start(0, 1)
     await nodes.topic([[0, 1]])
     await nodes.kill(0)
@@ -168,7 +171,7 @@ async def test_a_whole_log_that_is_away_is_waited_for(first: int) -> None:
 
 async def test_members_that_shut_down_leave_the_isr_to_its_leader() -> None:
     """T6-20: 0's machine is dead, its lease runs on; it comes back first, without its tail."""
-    nodes = Nodes({"broker.session.timeout.ms": "60000"})
+    nodes = Nodes()
     await nodes.start(3, 0, 1, 2)
     await nodes.topic([[0, 1, 2]])
     nodes.answer = lambda broker_id: None if broker_id == 0 else ErrorCode.NONE
@@ -183,21 +186,33 @@ async def test_members_that_shut_down_leave_the_isr_to_its_leader() -> None:
     await nodes.stop()
 
 
-async def test_two_intact_registrations_in_a_row_are_as_good_as_one() -> None:
-    """T6-21, and the other member is reborn meanwhile; nobody else is there to write anything."""
+@pytest.mark.parametrize("how", ["lost leases", "stopped, then killed"])
+async def test_two_intact_registrations_in_a_row_are_as_good_as_one(how: str) -> None:
+    """T6-21, and the other member is reborn meanwhile; no controller is there to write anything."""
     nodes = Nodes()
-    await nodes.start(0, 1)
+    await nodes.start(2, 0, 1)
     await nodes.topic([[0, 1]])
-    await nodes.kill(1, lease_ends=True)
-    await nodes.kill(0, lease_ends=True)
-    for _ in range(2):
-        await nodes.start(1, is_intact=True)
-        nodes.stores[1].faults.clear()
-        await nodes.kill(1, lease_ends=True)
-    await nodes.start(0, is_intact=False)
-    await nodes.start(1)
     await nodes.settled()
-    assert (nodes.record().leader, nodes.record().isr_ids) == (1, [1])
+    entry = nodes.entry(1)
+    await nodes.kill(2)  # its lease runs on, so that nobody else decides
+    for n in range(2):
+        before = nodes.nodes[1].registration.epoch
+        if how == "lost leases":
+            nodes.data.revoke(nodes.pasts[1].lease_id)
+        elif n == 0:
+            await nodes.nodes.pop(1).stop()
+            await nodes.start(1)
+        else:
+            await nodes.kill(1)
+            await nodes.start(1)
+        await nodes.until(lambda old=before: nodes.nodes[1].registration.epoch > old)  # type: ignore[misc]  # a bool
+    await nodes.kill(0, lease_ends=True)
+    await nodes.start(0, is_intact=False)
+    assert entry in nodes.record().isr and nodes.entry(1) != entry
+    nodes.data.revoke(nodes.pasts[2].lease_id)
+    await nodes.controller()
+    await nodes.settled()
+    assert (nodes.record().leader, nodes.record().isr) == (1, (nodes.entry(1),))
     await nodes.stop()
 
 
@@ -258,9 +273,36 @@ async def test_of_a_proposal_and_its_resumption_only_one_is_written() -> None:
     await nodes.stop()
 
 
+@pytest.mark.parametrize("next_controller", [False, True])
+@pytest.mark.parametrize("copy_first", [False, True])
+async def test_a_late_copy_of_a_proposal_and_its_resumption_are_not_both_written(
+    next_controller: bool, copy_first: bool
+) -> None:
+    """T6-16: the member may join by then, and the copy may reach another controller."""
+    nodes = Nodes()
+    await nodes.start(2, 0, 1)
+    await nodes.topic([[0, 1]])
+    await nodes.settled()
+    (alone,) = await propose(nodes, 0, [nodes.entry(0)], nodes.record())
+    assert isinstance(alone, PartitionRecord)
+    joining = [nodes.entry(0), nodes.entry(1)]
+    assert await propose(nodes, 0, [nodes.entry(0), IsrMember(1, 1)], alone) == [ErrorCode.INELIGIBLE_REPLICA]
+    if next_controller:
+        await nodes.kill(2, lease_ends=True)
+    ways = [(joining, False), ([nodes.entry(0)], True)]
+    outcomes = []
+    for isr, resume in ways if copy_first else reversed(ways):
+        outcomes += await propose(nodes, 0, isr, alone, resume=resume)
+    written, refused = outcomes
+    assert isinstance(written, PartitionRecord) and refused is ErrorCode.INVALID_UPDATE_VERSION
+    assert written.isr_ids == ([0, 1] if copy_first else [0])
+    assert written.partition_epoch == alone.partition_epoch + 1
+    await nodes.stop()
+
+
 async def test_two_processes_with_one_number_never_run_together() -> None:
     """T6-7: the second, on a copied directory, gives up; the first never notices."""
-    nodes, copy = Nodes(), Nodes()
+    nodes, copy = Nodes(SHORT), Nodes(SHORT)
     await nodes.start(0)
     epoch = nodes.nodes[0].registration.epoch
     copy.data, copy.pasts = nodes.data, dict(nodes.pasts)
@@ -303,9 +345,9 @@ async def test_an_office_that_falls_vacant_while_a_node_registers_again_is_taken
 
 
 async def test_a_node_that_finds_another_incarnation_under_its_number_ends() -> None:
-    nodes = Nodes()
+    nodes = Nodes(SHORT)
     await nodes.start(0)
-    other = Nodes()
+    other = Nodes(SHORT)
     other.data = nodes.data
     lease_id = nodes.pasts[0].lease_id
     nodes.stores[0].hold_watch()

@@ -256,3 +256,20 @@ def test_delays_of_different_length_end_in_their_own_order() -> None:
     assert partitions.wake_ms == 1000
     partitions.add("a", AT._replace(leader_epoch=4))
     assert partitions.wake_ms is None
+
+
+def test_requests_that_fail_one_after_another_are_made_less_and_less_often() -> None:
+    partitions = fetcher()
+    now_ms, waits = 0, []
+    for _ in range(7):
+        partitions.session.lost()
+        partitions.request_failed(now_ms)
+        wake_ms = partitions.wake_ms
+        assert wake_ms is not None
+        waits.append(wake_ms - now_ms)
+        now_ms = wake_ms
+        assert set(ask(partitions, now_ms)) == {"a", "b"}
+    assert waits == [20, 40, 80, 160, 320, 640, 1000]
+    partitions.request_answered()
+    partitions.request_failed(now_ms)
+    assert partitions.wake_ms == now_ms + 20

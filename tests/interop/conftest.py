@@ -32,13 +32,14 @@ def client(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> I
 
         def get(name: str) -> Any:
             if name not in made:
-                made[name] = _make(name, broker.bootstrap, tmp_path_factory.mktemp(name), programs)
+                made[name] = make_client(name, broker.bootstrap, tmp_path_factory.mktemp(name), programs)
             return made[name]
 
         yield get
 
 
-def _make(name: str, bootstrap: str, scratch: Path, programs: ExitStack) -> Any:
+def make_client(name: str, bootstrap: str, scratch: Path, programs: ExitStack) -> Any:
+    """Programs that it needs end with `programs`."""
     for foreign in (Java, KafkaJs):
         if foreign.name == name:
             return foreign(programs.enter_context(foreign.start(bootstrap, scratch)), scratch)

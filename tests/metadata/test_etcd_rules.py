@@ -94,8 +94,11 @@ async def test_a_connection_to_a_member_that_hangs_is_given_up(tmp_path: Path) -
     members = Members(cluster.addresses, None)
     try:
         member = await members.ready()
+        call = member.stream("Watch/Watch")  # a node always has one: without calls a connection may not ping
+        await call.write(messages.watch_request(b"", 0))
         cluster.members[0].pause()
         await until(lambda: not member.is_ready())
+        call.cancel()
     finally:
         await members.close()
         cluster.close()

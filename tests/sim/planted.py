@@ -9,10 +9,10 @@ import pytest
 from headrace.controller.fence import FencedStore
 from headrace.controller.moves import Moves
 from headrace.core import election
+from headrace.core.cluster import IsrMember
 from headrace.core.leading import UNKNOWN_OFFSET, Leadership
 from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
-from headrace.sim.run import Scenario, Verdict, run_seed
 
 
 async def _nobody_is_asked(_moves: Moves, asked: Any) -> dict[tuple[bytes, int], ErrorCode]:
@@ -24,37 +24,42 @@ async def _nothing_is_fenced(_store: FencedStore) -> None:
     """What was written with an unknown outcome may still be applied."""
 
 
+LOSS = frozenset({"lost write", "inconsistent offsets", "offsets going back", "differing replicas", "no recovery"})
+
+
 class Plant(NamedTuple):
     what: Any
     name: str
     instead: Callable[..., Any] | property
     seed: int
     """One that finds it."""
+    shows: frozenset[str] = LOSS
+    """What it may show itself by."""
 
 
 def _any_epoch(partition: Partition[Any], _epoch: int, by_follower: bool = False) -> ErrorCode:
     return partition.fault if by_follower and partition.leadership is not None else partition.error
 
 
-def _everybody_joins(leadership: Leadership, _high_watermark: int, *others: Any) -> list[Any]:
+def _everybody_joins(leadership: Leadership, *_: int) -> list[IsrMember]:
     """Whoever fetches, however far behind."""
-    start, leadership.epoch_start_offset = leadership.epoch_start_offset, UNKNOWN_OFFSET
-    try:
-        return _JOINING(leadership, 0, *others)
-    finally:
-        leadership.epoch_start_offset = start
+    return [
+        IsrMember(follower.broker_id, follower.broker_epoch)
+        for follower in leadership.followers.values()
+        if follower.broker_id not in leadership.record.isr_ids
+        and follower.offset != UNKNOWN_OFFSET
+        and leadership._is_eligible(follower)
+    ]
 
-
-_JOINING = Leadership.joining
 
 PLANTS = {
-    "epoch gate": Plant(Partition, "gate", _any_epoch, 1),
+    "epoch gate": Plant(Partition, "gate", _any_epoch, 5, frozenset({"answer of another epoch"})),
     "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
-    "ISR admission": Plant(Leadership, "joining", _everybody_joins, 1),
-    "truncation": Plant("headrace.broker.replicator_logs", "truncation_offset", lambda _, log_end, *__: log_end, 1),
-    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 1),
+    "ISR admission": Plant(Leadership, "joining", _everybody_joins, 16),
+    "truncation": Plant(Partition, "end_offset_for", lambda partition, epoch: (epoch, partition.log_end_offset), 24),
+    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 1, frozenset({"acknowledged by too few"})),
     "incarnation": Plant(election, "is_intact", lambda *_: True, 1),
-    "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 1),
+    "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 1, frozenset({"wrong topics"})),
     "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 1),
 }
 
@@ -68,8 +73,3 @@ def planted(name: str) -> Iterator[Plant]:
         else:
             patch.setattr(plant.what, plant.name, plant.instead)
         yield plant
-
-
-def run_planted(name: str, seed: int) -> Verdict:
-    with planted(name):
-        return run_seed(seed, Scenario())

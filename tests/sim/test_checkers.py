@@ -13,8 +13,12 @@ from headrace.sim.history import (
     NotRecovered,
     Read,
     Replica,
+    Seen,
     Sent,
     ToldEnd,
+    TopicChanged,
+    TopicsFound,
+    Underacked,
     Unhandled,
     Watermark,
 )
@@ -92,3 +96,26 @@ def test_the_first_violation_comes_first() -> None:
     found = check([LeaderAcked(8.0, 1, P, 3), late, ToldEnd(0.0, 1.0, "r", P, 5), early])
     assert [violation.kind for violation in found] == ["offsets going back", "two leaders"]
     assert str(found[1]) == "two leaders: nodes 1 and 2 both acknowledged in epoch 3 of t-0"
+
+
+def test_an_answer_of_another_epoch_than_the_one_that_was_named() -> None:
+    asked = ToldEnd(1.0, 1.1, "c", P, 5, 3, 3)
+    assert kinds([asked, asked._replace(asked_epoch=-1, leader_epoch=4)]) == set()
+    assert kinds([asked._replace(leader_epoch=4)]) == {"answer of another epoch"}
+
+
+def test_an_acknowledgement_by_too_few() -> None:
+    assert kinds([Underacked(1.0, 1, P, 0, 1)]) == {"acknowledged by too few"}
+
+
+def test_topics_that_are_there_though_deleted_or_not_there_though_created() -> None:
+    created, deleted = TopicChanged(1.0, "x", True, True), TopicChanged(2.0, "x", False, True)
+    assert kinds([created, TopicsFound(3.0, ("x",))]) == set()
+    assert kinds([created, TopicsFound(3.0, ())]) == {"wrong topics"}
+    assert kinds([created, deleted, TopicsFound(3.0, ("x",))]) == {"wrong topics"}
+    assert kinds([created, deleted._replace(is_certain=False), TopicsFound(3.0, ("x",))]) == set()
+
+
+def test_what_is_seen_here_and_there_counts_too() -> None:
+    seen = Seen(1.0, "c", P, 0, b"b")
+    assert kinds([Acked(1.0, "p", P, 0, b"a"), seen, Final(P, 0, b"a")]) == {"inconsistent offsets"}

@@ -11,7 +11,8 @@ from headrace.sim.plan import POWER, Fault, draw_plan
 from headrace.sim.run import Run, Scenario, run_seed, shorten
 from headrace.storage.log import Log
 
-SHORT = Scenario(seconds=20.0)
+SHORT = Scenario(brokers=1, seconds=20.0)
+THREE = Scenario()
 
 
 @pytest.mark.parametrize("seed", range(1, 9))
@@ -22,13 +23,14 @@ def test_a_seed_keeps_every_promise(seed: int) -> None:
 
 
 def test_a_seed_goes_the_same_way_twice() -> None:
-    one, other = run_seed(3, SHORT), run_seed(3, SHORT)
-    assert one.digest == other.digest and one.story == other.story
-    assert run_seed(4, SHORT).digest != one.digest
+    for scenario in (SHORT, THREE):
+        one, other = run_seed(3, scenario), run_seed(3, scenario)
+        assert one.digest == other.digest and one.story == other.story
+        assert run_seed(4, scenario).digest != one.digest
 
 
 def test_a_seed_goes_the_same_way_in_every_process() -> None:
-    code = "from headrace.sim.run import *; print([run_seed(s, Scenario(seconds=20.0)).digest for s in (3, 5)])"
+    code = "from headrace.sim.run import *; print([run_seed(s, Scenario()).digest for s in (3, 5)])"
     digests = [
         subprocess.run(
             [sys.executable, "-c", code],
@@ -46,7 +48,7 @@ def flushed_seed() -> int:
     for seed in range(100):
         run = Run(seed, SHORT)
         run.world.close()
-        if run.is_flushed:
+        if run.around.is_flushed:
             return seed
     raise AssertionError
 

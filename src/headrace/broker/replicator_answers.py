@@ -69,8 +69,17 @@ class Answers:
                 await asyncio.sleep(0)
         for unsynced in self._unsynced:
             await self._sync(unsynced)
+        self._keep_log_starts()
         if self._out_of_range:
             await self._repair(self._out_of_range, leader, replica_id, timeout_ms)
+
+    def _keep_log_starts(self) -> None:
+        moved, self._logs.moved_starts = self._logs.moved_starts, set()
+        for directory in moved:
+            try:
+                directory.keep_log_starts()
+            except OSError as error:
+                self._faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
 
     def _guarded(self, partition: Hosted, doing: str, do: Callable[..., None], *args: object) -> None:
         """Nothing that happens to one partition happens to the others."""

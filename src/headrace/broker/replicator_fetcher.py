@@ -161,6 +161,7 @@ class Fetcher:
                     log.exception("%s: a round failed", self)
                     self._hang_up()
                     self._start_over()
+                    await asyncio.sleep(self._around.config().replica_fetch_backoff_ms / 1000)
             # In one step with the look: whoever comes after this gets a new fetcher.
             self._on_ended(self)
             await self._say_goodbye()
@@ -215,6 +216,7 @@ class Fetcher:
             keys = [partition for partition, _ in parts]
             verdict = session.answered(response.error_code, response.session_id, keys, response.throttle_time_ms > 0)
         if verdict is Verdict.USE and parts is not None:
+            self.partitions.request_answered()
             await self._answers.take(parts, connection, self._around.node_id, config.replica_socket_timeout_ms)
         elif verdict is not Verdict.AGAIN:
             log.debug("%s: node %d answers with error %d", self, self.leader.id, response.error_code)
@@ -253,7 +255,9 @@ class Fetcher:
         if not self._is_lost:
             self._around.on_lost(self.leader.id)
             backoff_ms = self._around.config().replica_fetch_backoff_ms
-            log.warning("%s: node %d does not answer, tried every %d ms: %s", self, self.leader.id, backoff_ms, error)
+            log.warning(
+                "%s: node %d does not answer, tried at least every %d ms: %s", self, self.leader.id, backoff_ms, error
+            )
         self._is_lost = True
         self._hang_up()
         self._start_over()

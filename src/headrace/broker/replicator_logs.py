@@ -13,6 +13,7 @@ from headrace.core.following import Append, Diverged, Position
 from headrace.core.truncation import Keep, RestartAt, TruncateTo, truncation_offset
 from headrace.runtime import Clock, Offload
 from headrace.storage.log import Log
+from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,10 @@ class FollowerLogs:
         self._clock = clock
         self._offload = offload
         self.appended_bytes = 0
+        self.hears_high_watermarks = True
+        """Tests turn it off: records come, and what is committed of them is not known here."""
+        self.moved_starts: set[LogDir] = set()
+        """Directories whose log starts have to be written down before the leader hears of them."""
         self._doubted: dict[Hosted, int] = {}
 
     def doubt(self, partition: Hosted, recovery_point: int) -> None:
@@ -66,9 +71,12 @@ class FollowerLogs:
     def settle(self, partition: Hosted, told: Append) -> None:
         """The log end counts, and with it what the leader says of the high watermark and of the log start."""
         opened = partition.log
-        partition.follower_appended(opened.log_end_offset, told.high_watermark, told.log_start)
+        high_watermark = told.high_watermark if self.hears_high_watermarks else partition.high_watermark
+        partition.follower_appended(opened.log_end_offset, high_watermark, told.log_start)
         if partition.log_start_offset > opened.log_start_offset:
             opened.advance_log_start(partition.log_start_offset)
+            if opened.starts_inside:
+                self.moved_starts.add(partition.directory)
 
     def cut(self, partition: Hosted, diverged: Diverged) -> None:
         opened = partition.log

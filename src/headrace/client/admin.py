@@ -1,5 +1,6 @@
 """`Admin`: topics, settings, and what a cluster looks like."""
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -65,6 +66,10 @@ from headrace.wire.struct import Message
 M = TypeVar("M", bound=Message)
 
 ADMIN_MS_MAX = 30_000
+SEEN_MS_MAX = 5_000
+"""How long a call that made a topic waits until every node has heard of it; it is made in any case."""
+SEEN_AGAIN_S = 0.01
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 SET, DELETE = 0, 1
 """Of IncrementalAlterConfigs."""
 
@@ -118,10 +123,31 @@ class Admin:
         answer = await self._ask(request, CreateTopicsResponse)
         for topic in answer.topics:
             _check(topic.error_code, topic.error_message, f"topic {topic.name!r} was not created")
+        if not validate_only:
+            await self._seen_by_all([topic.name for topic in answer.topics])
         return [
             CreatedTopic(topic.name, topic.topic_id, topic.num_partitions, topic.replication_factor)
             for topic in answer.topics
         ]
+
+    async def _seen_by_all(self, names: list[str]) -> None:
+        """One node decides, the others hear of it a moment later: whichever is asked next shall know these topics."""
+        topics = [MetadataRequestTopic(name=name) for name in names]
+        question = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+        try:
+            async with asyncio.timeout(SEEN_MS_MAX / 1000):
+                await self._cluster.refresh_patiently(SEEN_MS_MAX)
+                for node_id in sorted(self._cluster.brokers):
+                    await self._seen_by(node_id, question)
+        except (KafkaError, TimeoutError):
+            return  # a node that is away hears of it when it is back
+
+    async def _seen_by(self, node_id: int, question: MetadataRequest) -> None:
+        while True:
+            answer = await self._cluster.ask(question, MetadataResponse, SEEN_MS_MAX, node_id)
+            if all(topic.error_code != UNKNOWN for topic in answer.topics):
+                return
+            await asyncio.sleep(SEEN_AGAIN_S)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         wanted = list(names)

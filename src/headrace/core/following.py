@@ -141,6 +141,7 @@ class FetcherPartitions(Generic[K]):
         self._due_ms: dict[K, int] = {}  # of the delayed ones
         self._due: list[tuple[int, int, K]] = []  # a heap of them, with a number before the key; some are outdated
         self._delays = 0
+        self._strikes = 0  # requests in a row that failed
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -291,7 +292,7 @@ class FetcherPartitions(Generic[K]):
             return Ignored()
         delay_ms = self._backoff_ms
         if error in NOT_YET:
-            delay_ms = min(FIRST_BACKOFF_MS << min(followed.strikes, 16), delay_ms)
+            delay_ms = self._growing(followed.strikes)
             followed.strikes += 1
         self.session.drop(key)
         self._delay(key, now_ms + delay_ms)
@@ -312,9 +313,18 @@ class FetcherPartitions(Generic[K]):
         return Fail(reason)
 
     def request_failed(self, now_ms: int) -> None:
-        """The whole request did: nothing is known of any of them."""
-        for key in list(self._followed):
-            self.delay(key, now_ms)
+        """The whole request did: nothing is known of any of them. Nodes that start together find each other soon."""
+        due_ms = now_ms + self._growing(self._strikes)
+        self._strikes += 1
+        for key in self._followed:
+            self.session.drop(key)
+            self._delay(key, due_ms)
+
+    def request_answered(self) -> None:
+        self._strikes = 0
+
+    def _growing(self, strikes: int) -> int:
+        return min(FIRST_BACKOFF_MS << min(strikes, 16), self._backoff_ms)
 
     def _go_on(self, key: K, followed: _Followed, end_offset: int, last_fetched_epoch: int, log_start: int) -> None:
         position = Position(followed.position.leader_epoch, end_offset, last_fetched_epoch, log_start)

@@ -395,7 +395,7 @@ class Partition(Generic[L]):
         self.leadership = None
         self.error = _NOT_LEADER
         if self._log is not None:
-            # Bytes that wait for their sync are there, and the next ones go after them; they count once they are synced.
+            # Bytes that wait for their sync are there, and the next go after them; they count once they are synced.
             self.assigned_end_offset = self._log.log_end_offset
 
     def follower_appended(self, end_offset: int, leader_high_watermark: int, leader_log_start: int) -> bool:

@@ -1,16 +1,15 @@
 """Clients of a simulated cluster: the real ones of `headrace.client`, and what they write down in the history."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from random import Random
 
-from headrace.client import Admin, Consumer, NewTopic, Outside, Producer, RecordMetadata
+from headrace.client import Admin, Consumer, Outside, Producer, RecordMetadata
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim.history import Acked, Final, GivenUp, History, Read, Sent, ToldEnd, TopicChanged, TopicsFound
+from headrace.sim.history import Acked, Final, GivenUp, History, Read, Sent, ToldEnd, TopicsFound
 
 RECORDS_PER_SEND_MAX = 4
-CHANGE_TOPICS_S = 2.0
 
 
 class Work:
@@ -88,32 +87,6 @@ async def ask_ends(work: Work, name: str, outside: Outside, random: Random) -> N
             except (KafkaError, TimeoutError):
                 continue
             history.add(ToldEnd(asked_s, history.now_s(), name, partition, offsets[partition]))
-
-
-async def change_topics(work: Work, name: str, outside: Outside, random: Random) -> None:
-    """Creates topics and deletes them again, each name once."""
-    history = work.history
-    number = 0
-    async with Admin(work.bootstrap, outside=outside, client_id=name, timeout_ms=3_000) as admin:
-        while not work.is_over:
-            await asyncio.sleep(random.expovariate(1 / CHANGE_TOPICS_S))
-            number += 1
-            topic = f"x{number}"
-            if await _change(history, topic, True, admin.create_topics([NewTopic(topic, 1, 1)])):
-                await asyncio.sleep(random.choice((0.0, 0.3, 1.0)))
-                await _change(history, topic, False, admin.delete_topics([topic]))
-
-
-async def _change(history: History, topic: str, created: bool, change: Awaitable[object]) -> bool:
-    """Whether it certainly happened."""
-    try:
-        async with asyncio.timeout(6):
-            await change
-    except (KafkaError, TimeoutError):
-        history.add(TopicChanged(history.now_s(), topic, created, False))
-        return False
-    history.add(TopicChanged(history.now_s(), topic, created, True))
-    return True
 
 
 async def find_topics(history: History, admin: Admin) -> None:

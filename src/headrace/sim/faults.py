@@ -2,8 +2,9 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from headrace.broker.partitions import Hosted
 from headrace.metadata.memory import Fault as StoreFault
 from headrace.model import TopicPartition
 from headrace.sim.observer import find
@@ -23,8 +24,12 @@ FOREVER = 1 << 62
 
 
 class Faults:
-    def __init__(self, world: World, partitions: Sequence[TopicPartition], *, is_flushed: bool) -> None:
+    def __init__(
+        self, world: World, partitions: Sequence[TopicPartition], *, is_flushed: bool, delay_s_max: float = 0.002
+    ) -> None:
         self._world = world
+        self._delay_s_max = delay_s_max
+        self._usual_delays()
         self._partitions = partitions
         self._is_flushed = is_flushed
         self._is_over = False
@@ -34,6 +39,7 @@ class Faults:
         self._by_kind: dict[str, Callable[[SimNode, Fault], Callable[[], None]]] = {
             "kill": self._kill,
             "kill at a commit": self._kill_at_commit,
+            "kill at a join": self._kill_at_join,
             "kill in a write": self._kill_in_write,
             "clean restart": self._clean_restart,
             POWER: self._power_loss,
@@ -126,19 +132,46 @@ class Faults:
 
     def _kill_at_commit(self, node: SimNode, fault: Fault) -> Callable[[], None]:
         """When the high watermark of a partition that it leads moves next, and hardly anybody knows of it."""
+        marks: dict[TopicPartition, int] = {}
+
+        def moved(partition: TopicPartition, hosted: Hosted) -> Iterable[SimNode]:
+            before = marks.get(partition, hosted.high_watermark)
+            marks[partition] = hosted.high_watermark
+            return (node,) if hosted.high_watermark > before else ()
+
+        return self._kill_when(node, fault, moved)
+
+    def _kill_at_join(self, node: SimNode, fault: Fault) -> Callable[[], None]:
+        """When the ISR of a partition that it leads grows: all but the new member."""
+        members: dict[TopicPartition, set[int]] = {}
+
+        def grew(partition: TopicPartition, hosted: Hosted) -> Iterable[SimNode]:
+            now = set() if hosted.leadership is None else set(hosted.leadership.record.isr_ids)
+            new = now - members.get(partition, now)
+            members[partition] = now
+            return [other for other in self._world.nodes if other.node_id not in new] if new else ()
+
+        return self._kill_when(node, fault, grew)
+
+    def _kill_when(
+        self, node: SimNode, fault: Fault, doomed: Callable[[TopicPartition, Hosted], Iterable[SimNode]]
+    ) -> Callable[[], None]:
+        """As soon as `doomed` names somebody, of a partition that the node leads."""
         loop, process = self._world.loop, node.process
         until_s = loop.now_s + fault.for_s
-        known: dict[TopicPartition, int] = {}
 
         def look() -> None:
             if node.process is not process or not node.is_alive or loop.now_s >= until_s or self._is_over:
                 return
             for partition in self._partitions:
                 hosted = find(node, partition)
-                mark = hosted.high_watermark if hosted is not None and hosted.is_leading else -1
-                if mark > known.setdefault(partition, mark):
-                    node.kill()
-                    loop.at(loop.now_s + fault.for_s, loop.outside, self._start, node)
+                if hosted is None or not hosted.is_leading:
+                    continue
+                victims = list(doomed(partition, hosted))
+                for victim in victims:
+                    victim.kill()
+                    loop.at(loop.now_s + fault.for_s, loop.outside, self._start, victim)
+                if victims:
                     return
             loop.at(loop.now_s + LOOK_AT_COMMITS_S, loop.outside, look)
 
@@ -284,7 +317,7 @@ class Faults:
         return self._usual_delays
 
     def _usual_delays(self) -> None:
-        self._world.network.delay_s_min, self._world.network.delay_s_max = 0.0002, 0.002
+        self._world.network.delay_s_min, self._world.network.delay_s_max = 0.0002, self._delay_s_max
 
 
 def _nothing() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from random import Random
 from typing import Any, TypeVar
 
@@ -29,8 +30,14 @@ class SimFiles(MemoryFiles):
     def __init__(self, now_ms: Callable[[], int]) -> None:
         super().__init__(now_ms)
         self.on_death: Callable[[], None] = lambda: None
+        self.slow: dict[str, float] = {}
+        """By pattern of paths: how many seconds longer a sync takes there."""
+        self.slowness_s = 0.0
+        """What has gathered since somebody took it."""
 
     def enter(self, operation: str, path: str, size: int = 0, life: int | None = None) -> int:
+        if self.slow and operation == "sync":
+            self.slowness_s += sum(seconds for pattern, seconds in self.slow.items() if fnmatchcase(path, pattern))
         try:
             return super().enter(operation, path, size, life)
         except ProcessDied:
@@ -63,16 +70,28 @@ class SimOffload:
         return future
 
     def _do(self, job: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
+        files = self._machine.files
+        files.slowness_s = 0.0
+        result, failure = None, None
         try:
             result = job()
         except ProcessDied:
             raise
         except BaseException as error:  # as a thread hands it over
-            if not future.cancelled():
-                future.set_exception(error)
+            failure = error
+        if files.slowness_s:
+            self._loop.at(self._loop.now_s + files.slowness_s, self._process, _settle, future, result, failure)
         else:
-            if not future.cancelled():
-                future.set_result(result)
+            _settle(future, result, failure)
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, failure: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)
 
 
 class Machine:

@@ -3,7 +3,7 @@
 A plan is plain data, so that a failing one can be made shorter, fault by fault, and played again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import NamedTuple
 
@@ -46,7 +46,16 @@ NODE_KINDS = (
     "clock rate",
     "resets",
 )
-AIMED_KINDS = ("kill", "kill at a commit", "pause", "watch held", "clean restart", "isolate", "store in doubt")
+AIMED_KINDS = (
+    "kill",
+    "kill at a commit",
+    "kill at a join",
+    "pause",
+    "watch held",
+    "clean restart",
+    "isolate",
+    "store in doubt",
+)
 """They strike leaders and the controller more often than chance would."""
 LINK_KINDS = ("cut one way", "cut both ways")
 ALL_KINDS = ("isolate", "slow network")
@@ -63,6 +72,10 @@ SETTINGS_IN_A_HURRY = {
 """More happens in less time."""
 
 
+SLOW_COPIES = {"replica.fetch.response.max.bytes": "1"}
+"""Followers get one batch with each answer, so that it takes them a while to catch up."""
+
+
 class Surroundings(NamedTuple):
     """What the seed chooses beside the faults."""
 
@@ -70,28 +83,38 @@ class Surroundings(NamedTuple):
     """Every record is synced before it counts, so that the power of all nodes may fail at once."""
     settings: dict[str, str]
     topic_configs: dict[str, str]
+    delay_s_max: float
+    """Of what is sent from one machine to another."""
 
 
 def draw_surroundings(random: Random, brokers: int) -> Surroundings:
     is_flushed = random.random() < (0.5 if brokers == 1 else 0.25)
-    settings = SETTINGS_IN_A_HURRY if brokers > 1 and random.random() < 0.8 else {}
+    settings = dict(SETTINGS_IN_A_HURRY) if brokers > 1 and random.random() < 0.8 else {}
+    if random.random() < 0.4:
+        settings.update(SLOW_COPIES)
     configs = {"flush.messages": "1"} if is_flushed else {}
     if brokers > 2:
         configs["min.insync.replicas"] = "2"
     if random.random() < 0.2:
         configs["segment.bytes"] = "4096"
-    return Surroundings(is_flushed, dict(settings), configs)
+    return Surroundings(is_flushed, settings, configs, random.choice((0.002, 0.002, 0.02)))
 
 
 def draw_plan(random: Random, brokers: int, seconds: float, *, with_power_loss: bool) -> list[Fault]:
+    if brokers < 3 or random.random() < 0.5:
+        return _any_faults(random, brokers, seconds, random.choice((0.3, 0.7, 1.5, 3.0)), with_power_loss)
+    drill = random.choice(DRILLS)(random, QUIET_S + random.random(), seconds)
+    return sorted(drill + _any_faults(random, brokers, seconds, 4.0, with_power_loss))
+
+
+def _any_faults(random: Random, brokers: int, seconds: float, pace_s: float, with_power_loss: bool) -> list[Fault]:
     kinds = [*NODE_KINDS, *ALL_KINDS]
     if with_power_loss:
         kinds.append(POWER)
     if brokers > 1:
-        kinds += [*LINK_KINDS, "kill at a commit"]
+        kinds += [*LINK_KINDS, "kill at a commit", "kill at a join"]
     # Some seeds know few kinds of faults and many of each, others all of them.
     weights = [random.random() ** 3 for _ in kinds]
-    pace_s = random.choice((0.3, 0.7, 1.5, 3.0))
     faults = []
     at_s = QUIET_S
     while (at_s := at_s + random.expovariate(1 / pace_s)) < seconds:
@@ -99,6 +122,50 @@ def draw_plan(random: Random, brokers: int, seconds: float, *, with_power_loss: 
         for_s = min(random.choice((0.2, 1.0, 3.0, 6.0)) * random.uniform(0.5, 1.5), seconds - at_s + 0.5)
         faults.append(Fault(at_s, kind, _struck(random, kind, brokers), for_s, random.random()))
     return faults
+
+
+# Situations in which rules matter that chance alone rarely brings about. Each has its variations.
+
+
+def _deaf_leader(random: Random, at_s: float, seconds: float) -> list[Fault]:
+    """A leadership goes back to the first replica while the leader hears of nothing."""
+    leader = random.choice(LEADERS)
+    gone_s = random.uniform(0.2, 1.0)
+    back_s = at_s + gone_s + random.uniform(0.1, 0.5)
+    return [
+        Fault(at_s, "clean restart", (leader,), gone_s, 0.0),
+        Fault(back_s, "watch held", (leader,), seconds - back_s, 0.0),
+    ]
+
+
+def _lost_tail(random: Random, at_s: float, _seconds: float) -> list[Fault]:
+    """A leader is away, and a member of the ISR comes back without what it had not synced."""
+    leader, member = random.choice(LEADERS), random.randint(1, 3)
+    kind = random.choice(("kill", "pause", "isolate"))
+    return [
+        Fault(at_s, kind, (leader,), random.uniform(3, 6), 0.0),
+        Fault(at_s + random.uniform(-0.3, 1.5), POWER, (member,), random.uniform(0.1, 1.0), 0.0),
+    ]
+
+
+def _early_member(random: Random, at_s: float, _seconds: float) -> list[Fault]:
+    """A follower that was away long enough to be far behind comes back, and the others die when it has joined."""
+    away_s = random.uniform(3, 5)
+    return [
+        Fault(at_s, random.choice(("kill", "pause", "isolate")), (random.randint(1, 3),), away_s, 0.0),
+        Fault(at_s + away_s - 0.1, "kill at a join", (random.choice(LEADERS),), 5.0, 0.0),
+    ]
+
+
+def _doubts(random: Random, at_s: float, seconds: float) -> list[Fault]:
+    """Writes of the controller are applied late, and nobody can know."""
+    times = sorted(random.uniform(at_s, seconds) for _ in range(8))
+    return [
+        Fault(time_s, "store in doubt", (CONTROLLER,), 0.1, 0.23 + 0.03 * random.randint(0, 10)) for time_s in times
+    ]
+
+
+DRILLS: tuple[Callable[[Random, float, float], list[Fault]], ...] = (_deaf_leader, _lost_tail, _early_member, _doubts)
 
 
 def _struck(random: Random, kind: str, brokers: int) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim import clients
+from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
 from headrace.sim.faults import Faults
@@ -108,7 +109,8 @@ class Run:
         await self._create_topic(outside)
         self.observer.start()
         jobs = [self._start(name, job) for name, job in self._jobs()]
-        faults = Faults(world, self.partitions, is_flushed=self.around.is_flushed)
+        around = self.around
+        faults = Faults(world, self.partitions, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
         for fault in self.plan:
             await asyncio.sleep(max(0.0, fault.at_s - world.loop.now_s))
             faults.happen(fault)
@@ -134,7 +136,7 @@ class Run:
         jobs.append(("c1", lambda outside: clients.consume(self.work, "c1", outside)))
         jobs.append(("asker", lambda outside: clients.ask_ends(self.work, "asker", outside, random_for("asker"))))
         jobs.append(("prober", lambda outside: probe(self.work, "prober", outside, random_for("prober"))))
-        jobs.append(("boss", lambda outside: clients.change_topics(self.work, "boss", outside, random_for("boss"))))
+        jobs.append(("boss", lambda outside: command(self.work, "boss", outside, random_for("boss"))))
         return jobs
 
     def _start(self, name: str, job: Any) -> "asyncio.Task[None]":

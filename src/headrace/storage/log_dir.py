@@ -219,6 +219,10 @@ class LogDir:
             self._logs.items(), self._high_watermarks() if high_watermarks is None else high_watermarks
         )
 
+    def keep_log_starts(self) -> None:
+        """After records were deleted: a node that dies and comes back must not show them again. Raises OSError."""
+        self._offsets.write_log_starts(self._logs.items())
+
     def _high_watermarks(self) -> dict[TopicPartition, int]:
         known = ((name, self.high_watermark_of(*name)) for name in self._logs)
         return {name: offset for name, offset in known if offset is not None}

@@ -77,5 +77,15 @@ class OffsetFiles:
 
         return write
 
+    def write_log_starts(self, logs: Iterable[tuple[TopicPartition, Log]]) -> None:
+        """At once: they are about to be told."""
+        with self._writing:
+            log_starts = dict(self.log_starts)
+            for name, log in logs:
+                log_starts.pop(name, None)
+                if log.exists and log.starts_inside:
+                    log_starts[name] = log.log_start_offset
+            self._write(LOG_STARTS_NAME, log_starts)
+
     def _write(self, name: str, offsets: Offsets) -> None:
         self._files.replace(f"{self._path}/{name}", format_offsets(offsets).encode())

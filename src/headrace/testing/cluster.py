@@ -7,7 +7,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from headrace.broker.replicator import Replicator
 from headrace.metadata.memory import MemoryStore
+from headrace.model import TopicPartition
 from headrace.net.transport import Address
 from headrace.node import NotStarted
 from headrace.sim.hosted import Gateway, HostedLoop
@@ -114,16 +116,44 @@ class Cluster:
 
     # Disks.
 
-    def slow_disk(self, broker: int, seconds: float) -> None:
-        """Each sync takes that much longer; zero ends it."""
-        self._node(broker).machine.slow_s = seconds
+    def slow_disk(self, broker: int, seconds: float, topic: str = "*", partition: int | None = None) -> None:
+        """Each sync of that partition's files takes that much longer; zero ends it."""
+        slow = self._node(broker).machine.files.slow
+        pattern = _pattern(topic, partition)
+        slow.pop(pattern, None)
+        if seconds:
+            slow[pattern] = seconds
 
     def fail_disk(
         self, broker: int, topic: str = "*", partition: int | None = None, *, operation: str = "write", times: int = 1
     ) -> None:
         """The next calls of "write", "sync" or "read" on log files of that partition fail with an I/O error."""
-        pattern = f"*/{topic}-{'*' if partition is None else partition}/*.log"
-        self.files(broker).fail(operation, pattern, errno.EIO, times=times)
+        self.files(broker).fail(operation, _pattern(topic, partition), errno.EIO, times=times)
+
+    # What replicas know.
+
+    def hold_high_watermark(self, broker: int, held: bool = True) -> None:
+        """As a follower it copies on and does not hear what is committed, until this is ended or it starts again."""
+        node = self._node(broker).node
+        assert node is not None and node.broker is not None, f"broker {broker} does not serve"
+        replicator = node.broker.roles.replicator
+        assert isinstance(replicator, Replicator)
+        replicator.logs.hears_high_watermarks = not held
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Who leads by the metadata; None if nobody does."""
+        return self._running().truth.leader(TopicPartition(topic, partition))
+
+    def in_sync(self, topic: str, partition: int) -> set[int]:
+        """The members of the ISR, by the metadata."""
+        record = self._running().truth.partition(TopicPartition(topic, partition))
+        return set() if record is None else set(record.isr_ids)
+
+    async def until(self, holds: Callable[[], bool], within_s: float = 30.0) -> None:
+        """Until the condition holds; TimeoutError when it does not in that time."""
+        async with asyncio.timeout(within_s):
+            while not holds():
+                await _passing()
 
     # What belongs to one broker alone.
 
@@ -232,6 +262,10 @@ class Cluster:
         if self._world is None:
             raise RuntimeError("the cluster does not run: use it inside `with Cluster() as cluster`")
         return self._world
+
+
+def _pattern(topic: str, partition: int | None) -> str:
+    return f"*/{topic}-{'*' if partition is None else partition}/*.log"
 
 
 def _host(name: int | str) -> str:

@@ -27,8 +27,8 @@ class AioKafka:
     def offsets_at(self, topic: str, partitions: int, timestamp_ms: int) -> list[int | None]:
         return asyncio.run(self._offsets_at(topic, partitions, timestamp_ms))
 
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        asyncio.run(self._create_topic(topic, partitions, configs))
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str], copies: int = 1) -> None:
+        asyncio.run(self._create_topic(topic, partitions, configs, copies))
 
     def delete_topic(self, topic: str) -> None:
         asyncio.run(self._delete_topic(topic))
@@ -63,9 +63,9 @@ class AioKafka:
             answers = await consumer.offsets_for_times(dict.fromkeys(asked, timestamp_ms))
         return [answers[tp].offset if answers[tp] else None for tp in asked]
 
-    async def _create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+    async def _create_topic(self, topic: str, partitions: int, configs: Mapping[str, str], copies: int) -> None:
         async with self._admin() as admin:
-            answer = await admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(configs))])
+            answer = await admin.create_topics([NewTopic(topic, partitions, copies, topic_configs=dict(configs))])
         # This client returns what went wrong instead of raising it.
         for _, code, *message in answer.topic_errors:
             assert code == 0, f"error {code}: {message}"

@@ -65,8 +65,8 @@ class Confluent:
         consumer.close()
         return [answer.offset if answer.offset >= 0 else None for answer in answers]
 
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        created = self.admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs))])
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str], copies: int = 1) -> None:
+        created = self.admin.create_topics([NewTopic(topic, partitions, copies, config=dict(configs))])
         created[topic].result(GIVE_UP_S)
 
     def delete_topic(self, topic: str) -> None:

@@ -30,7 +30,7 @@ const COMPRESSION = {
   zstd: CompressionTypes.ZSTD,
 }
 const MESSAGES_PER_SEND = 5000
-const kafka = new Kafka({ clientId: 'interop', brokers: [bootstrap], logLevel: logLevel.ERROR })
+const kafka = new Kafka({ clientId: 'interop', brokers: bootstrap.split(','), logLevel: logLevel.ERROR })
 const admin = kafka.admin()
 
 async function produce (topic, partitions, path, codec, idempotent) {
@@ -56,11 +56,11 @@ async function offsets (topic, timestamp) {
   return [found.map(p => p.offset).join(','), ends.map(p => p.high).join(',')]
 }
 
-async function create (topic, partitions, ...configs) {
+async function create (topic, partitions, copies, ...configs) {
   const configEntries = configs.map(word => ({ name: word.split('=')[0], value: word.split('=')[1] }))
   const made = await admin.createTopics({
     waitForLeaders: true,
-    topics: [{ topic, numPartitions: Number(partitions), replicationFactor: 1, configEntries }],
+    topics: [{ topic, numPartitions: Number(partitions), replicationFactor: Number(copies), configEntries }],
   })
   if (!made) throw new Error('topic exists already')
   return []

@@ -43,8 +43,8 @@ class Java:
         (answer,) = self.program.ask("offsets", topic, partitions, timestamp_ms)
         return [int(word) if int(word) >= 0 else None for word in answer.split(",")]
 
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        self.program.ask("create", topic, partitions, *(f"{key}={value}" for key, value in configs.items()))
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str], copies: int = 1) -> None:
+        self.program.ask("create", topic, partitions, copies, *(f"{key}={value}" for key, value in configs.items()))
 
     def delete_topic(self, topic: str) -> None:
         self.program.ask("delete", topic)

@@ -35,7 +35,9 @@ class Kcat:
     def _run(self, *arguments: str, stdin: bytes = b"") -> bytes:
         command = ["kcat", "-b", self.bootstrap, *arguments]
         done = subprocess.run(command, input=stdin, capture_output=True, timeout=GIVE_UP_S, check=False)
-        assert done.returncode == 0 and b"ERROR" not in done.stderr, done.stderr.decode()
+        # One node of several that is down is an error for kcat, but does not keep it from its work.
+        errors = [line for line in done.stderr.splitlines() if b"ERROR" in line and b"Connection refused" not in line]
+        assert done.returncode == 0 and not errors, done.stderr.decode()
         return done.stdout
 
 

@@ -38,8 +38,8 @@ class KafkaJs:
     def _offsets(self, topic: str, timestamp_ms: int) -> list[str]:
         return self.program.ask("offsets", topic, timestamp_ms)
 
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
-        self.program.ask("create", topic, partitions, *(f"{key}={value}" for key, value in configs.items()))
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str], copies: int = 1) -> None:
+        self.program.ask("create", topic, partitions, copies, *(f"{key}={value}" for key, value in configs.items()))
 
     def delete_topic(self, topic: str) -> None:
         self.program.ask("delete", topic)

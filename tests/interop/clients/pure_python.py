@@ -55,9 +55,9 @@ class KafkaPython:
         consumer.close()
         return [answers[tp].offset if answers[tp] else None for tp in asked]
 
-    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str]) -> None:
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str], copies: int = 1) -> None:
         with KafkaAdminClient(bootstrap_servers=self.bootstrap) as admin:
-            admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=dict(configs))])
+            admin.create_topics([NewTopic(topic, partitions, copies, topic_configs=dict(configs))])
 
     def delete_topic(self, topic: str) -> None:
         with KafkaAdminClient(bootstrap_servers=self.bootstrap) as admin:

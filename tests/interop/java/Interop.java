@@ -59,7 +59,8 @@ public final class Interop {
             case "offsets":
                 return offsets(words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]));
             case "create":
-                return create(words[1], Integer.parseInt(words[2]), Arrays.copyOfRange(words, 3, words.length));
+                return create(words[1], Integer.parseInt(words[2]), Short.parseShort(words[3]),
+                    Arrays.copyOfRange(words, 4, words.length));
             case "delete":
                 return delete(words[1]);
             case "churn":
@@ -124,12 +125,12 @@ public final class Interop {
         }
     }
 
-    private String create(String topic, int partitions, String[] configs) throws Exception {
+    private String create(String topic, int partitions, short copies, String[] configs) throws Exception {
         Map<String, String> settings = Arrays.stream(configs)
             .map(word -> word.split("=", 2))
             .collect(Collectors.toMap(pair -> pair[0], pair -> pair[1]));
         try (Admin admin = Admin.create(Map.of("bootstrap.servers", bootstrap))) {
-            admin.createTopics(List.of(new NewTopic(topic, partitions, (short) 1).configs(settings))).all().get();
+            admin.createTopics(List.of(new NewTopic(topic, partitions, copies).configs(settings))).all().get();
         }
         return "";
     }

@@ -11,6 +11,7 @@ from headrace.broker.current_leaders import current_leader, endpoints
 from headrace.broker.partitions import Hosted, HostedTopic
 from headrace.broker.requests import Request
 from headrace.core import acl
+from headrace.core.leading import Leadership
 from headrace.core.partition import Appended
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
@@ -57,7 +58,8 @@ MESSAGES = {
 _NONE = ErrorCode.NONE
 _WRITE = acl.Operation.WRITE
 
-Unsettled = tuple[Hosted, int, PartitionProduceResponse]
+Unsettled = tuple[Hosted, Leadership | None, int, PartitionProduceResponse]
+"""Appended under that leadership (None: alone), up to that offset."""
 
 # Made for every request.
 _response = maker(ProduceResponse)
@@ -198,7 +200,7 @@ class _Produce:
             log_append_time_ms=append_time_ms,
             log_start_offset=partition.log_start_offset,
         )
-        self._unsettled.append((partition, end_offset, answer))
+        self._unsettled.append((partition, partition.leadership, end_offset, answer))
         broker.appends.queue(partition)
         return answer
 
@@ -223,8 +225,13 @@ class _Produce:
             self._timer = self._broker.loop.call_later(timeout_s, self._timed_out)
             self._request.forget_body()  # what it brought is in the log
 
-    def _is_settled(self, partition: Hosted, end_offset: int, answer: PartitionProduceResponse) -> bool:
-        if (partition.high_watermark if self._acks == ACKS_ALL else partition.log_end_offset) < end_offset:
+    def _is_settled(
+        self, partition: Hosted, leadership: Leadership | None, end_offset: int, answer: PartitionProduceResponse
+    ) -> bool:
+        if partition.leadership is not leadership:
+            # While this waited elsewhere, the batch may have been cut, and others may have come to its place.
+            self._not_stored(answer, partition.fault or ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif (partition.high_watermark if self._acks == ACKS_ALL else partition.log_end_offset) < end_offset:
             # One that has stepped down may still see it through.
             if partition.is_leading and not partition.fault:
                 return False

@@ -36,7 +36,16 @@ class _Deletion:
         for topic in self._request.body.topics:
             results = [self._delete(topic.name, asked) for asked in topic.partitions]
             self._response.topics.append(DeleteRecordsTopicResult(name=topic.name, partitions=results))
+        self._keep()
         self._settle()
+
+    def _keep(self) -> None:
+        """In the same turn: nobody has been told of log starts that could be forgotten."""
+        for directory in {partition.directory for partition in self._unsettled if partition.log.starts_inside}:
+            try:
+                directory.keep_log_starts()
+            except OSError as error:
+                self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
 
     def _delete(self, topic: str, asked: DeleteRecordsPartition) -> DeleteRecordsPartitionResult:
         broker = self._broker

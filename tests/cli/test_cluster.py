@@ -1,0 +1,72 @@
+"""`headrace cluster` as people read it; what it asks of real processes is in test_up_brokers.py."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from headrace.cli import cluster, cluster_status
+from tests.cli.programs import headrace
+
+
+def partition(**other: Any) -> dict[str, Any]:
+    well = {"leader": 1, "replicas": [1, 2, 3], "isr": [1, 2, 3], "guarded": False, "failed": []}
+    return {**well, **other}
+
+
+@pytest.mark.parametrize(
+    ("other", "note"),
+    [
+        ({}, ""),
+        ({"leader": None}, "no leader"),
+        ({"isr": [2]}, "not in sync: 1,3"),
+        ({"guarded": True}, "offsets are not told yet"),
+        ({"failed": [{"node": 2, "reason": "the disk failed", "since_ms": 0}]}, "node 2 gave up: the disk failed"),
+        ({"leader": None, "isr": [1]}, "no leader; not in sync: 2,3"),
+    ],
+)
+def test_what_is_amiss_is_said(other: dict[str, Any], note: str) -> None:
+    assert cluster_status.notes(partition(**other)) == note
+    assert cluster_status.is_amiss(partition(**other)) == bool(note)
+
+
+def test_a_failed_partition_is_told_with_its_reason_and_since_when() -> None:
+    failed = {
+        "node": 2,
+        "topic": "t",
+        "partition": 5,
+        "leader_epoch": 7,
+        "since_ms": 1_700_000_000_000,
+        "reason": "bad",
+    }
+    since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(1_700_000_000))
+    assert [cell(failed) for cell in cluster.FAILED.values()] == [2, "t", 5, 7, since, "bad"]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(-5, "0.0 s"), (1_540, "1.5 s"), (61_000, "1 min 1 s"), (3_600_000, "1 h 0 min"), (90_000_000, "25 h 0 min")],
+)
+def test_durations_are_for_people(milliseconds: int, text: str) -> None:
+    assert cluster.duration(milliseconds) == text
+
+
+def test_one_broker_is_a_cluster_too(bootstrap: str, topic: str) -> None:
+    asking = ("--bootstrap", bootstrap)
+    assert headrace("topic", "create", topic, *asking).returncode == 0
+    lines = headrace("cluster", "status", topic, *asking).stdout.decode().splitlines()
+    assert lines[0].startswith("cluster ")
+    assert lines[1].split() == ["node", "address", "rack", "leads", "replicas", "in", "sync"]
+    assert lines[-1] == "1 partitions: 0 without leader, 0 under-replicated, 0 guarded, 0 failed"
+    amiss = json.loads(headrace("cluster", "status", "--amiss", "--json", *asking).stdout)
+    assert amiss["partitions"] == []
+    assert headrace("cluster", "failed", *asking).stdout == b"No node has given up a partition\n"
+    assert headrace("cluster", "elect", *asking).stdout == b"Every partition is led by its first replica\n"
+    assert headrace("cluster", "sessions", *asking).returncode == 0
+
+
+def test_an_election_of_a_partition_that_is_not_there_fails(bootstrap: str) -> None:
+    done = headrace("cluster", "elect", "--topic", "nowhere", "--partition", "3", "--bootstrap", bootstrap)
+    assert done.returncode == 1
+    assert "nowhere-3: There is no such partition [UNKNOWN_TOPIC_OR_PARTITION, 3]" in done.said

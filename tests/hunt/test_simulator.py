@@ -1,0 +1,38 @@
+"""Thousands of simulated clusters, and every planted bug within its share of them."""
+
+import os
+import time
+
+import pytest
+
+from tests.hunt.budget import seed as hunt_seed
+from tests.sim.planted import PLANTS
+from tests.sim.search import told, verdicts
+
+SEEDS = int(os.environ.get("HUNT_SEEDS", "2000"))
+SEEDS_PER_PLANT = 300
+
+
+@pytest.mark.hunt
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_planted_bug_is_found(plant: str) -> None:
+    first = hunt_seed()
+    for tried, verdict in enumerate(verdicts(range(first, first + SEEDS_PER_PLANT), plant), 1):
+        if verdict.violations:
+            print(f"without {plant}: seed {verdict.seed}, the {tried}th, shows {sorted(verdict.kinds)}")
+            return
+    pytest.fail(f"nothing in {SEEDS_PER_PLANT} seeds")
+
+
+@pytest.mark.hunt
+def test_seeds_keep_every_promise() -> None:
+    first, begun = hunt_seed(), time.monotonic()
+    acked = faults = 0
+    for verdict in verdicts(range(first, first + SEEDS)):
+        assert not verdict.violations, told(verdict)
+        acked += verdict.acked
+        faults += len(verdict.plan)
+    seconds = time.monotonic() - begun
+    print(
+        f"{SEEDS} seeds from {first}, {SEEDS / seconds:.1f} per second: {faults} faults, {acked} acknowledged records"
+    )

@@ -1,0 +1,44 @@
+"""How much of a node's code the simulator alone runs."""
+
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("coverage", reason="needs the package coverage")
+
+PERCENT_MIN = 80.0
+SEEDS = 16
+
+# In a process of its own, in which nothing of Headrace is imported before the counting begins.
+COUNT = """
+import logging, sys
+from coverage import Coverage
+PARTS = ("broker", "controller", "core", "net/connection.py")
+coverage = Coverage(include=[f"*/headrace/{part}*" for part in PARTS], data_file=None)
+coverage.start()
+logging.disable(logging.CRITICAL)
+from headrace.sim.run import Scenario, run_seed
+for seed in range(int(sys.argv[1])):
+    run_seed(seed, Scenario())
+coverage.stop()
+lines = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
+for path in coverage.get_data().measured_files():
+    part = next(part for part in PARTS if f"/headrace/{part}" in path)
+    _, statements, _, missing, _ = coverage.analysis2(path)
+    lines[0][part] += len(statements) - len(missing)
+    lines[1][part] += len(statements)
+for part in PARTS:
+    print(part, lines[0][part], lines[1][part])
+"""
+
+
+def test_the_simulator_alone_runs_most_lines_of_a_node() -> None:
+    done = subprocess.run([sys.executable, "-c", COUNT, str(SEEDS)], capture_output=True, text=True, check=True)
+    run = total = 0
+    for line in done.stdout.splitlines():
+        part, run_here, total_here = line.split()
+        print(f"{part}: {int(run_here) / int(total_here):.1%} of {total_here} lines")
+        run, total = run + int(run_here), total + int(total_here)
+    print(f"all: {run / total:.1%} of {total} lines in {SEEDS} seeds")
+    assert run / total * 100 >= PERCENT_MIN

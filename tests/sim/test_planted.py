@@ -1,0 +1,39 @@
+"""Clusters of three: bugs that are planted are found, and without them every promise is kept."""
+
+from random import SystemRandom
+
+import pytest
+
+from headrace.sim.run import Scenario, run_seed
+from tests.sim.planted import PLANTS, planted
+from tests.sim.search import told
+
+FRESH_SEEDS = 100
+PARTS = 10
+SEEDS_MAX = 300
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_bug_is_found_by_its_seed_and_not_without_it(name: str) -> None:
+    """What else changes in a node changes what happens in a seed: then one of the next ones finds it."""
+    first = PLANTS[name].seed
+    for seed in range(first, first + SEEDS_MAX):
+        with planted(name) as plant:
+            found = run_seed(seed, Scenario())
+        if found.kinds & plant.shows:
+            break
+    else:
+        pytest.fail(f"nothing in {SEEDS_MAX} seeds")
+    if seed != first:
+        print(f"without {name}: write down that seed {seed} finds it now")
+    clean = run_seed(seed, Scenario())
+    assert not clean.violations, told(clean)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_fresh_seeds_keep_every_promise(part: int) -> None:
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    for seed in range(first, first + FRESH_SEEDS // PARTS):
+        verdict = run_seed(seed, Scenario())
+        assert not verdict.violations, told(verdict)
