@@ -57,10 +57,10 @@ PLANTS = {
     "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
     "ISR admission": Plant(Leadership, "joining", _everybody_joins, 16),
     "truncation": Plant(Partition, "end_offset_for", lambda partition, epoch: (epoch, partition.log_end_offset), 24),
-    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 1, frozenset({"acknowledged by too few"})),
-    "incarnation": Plant(election, "is_intact", lambda *_: True, 1),
-    "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 1, frozenset({"wrong topics"})),
-    "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 1),
+    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 7, frozenset({"acknowledged by too few"})),
+    "incarnation": Plant(election, "is_intact", lambda *_: True, 10),
+    "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 2, frozenset({"wrong topics"})),
+    "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 111),
 }
 
 

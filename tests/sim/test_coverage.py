@@ -15,7 +15,8 @@ COUNT = """
 import logging, sys
 from coverage import Coverage
 PARTS = ("broker", "controller", "core", "net/connection.py")
-coverage = Coverage(include=[f"*/headrace/{part}*" for part in PARTS], data_file=None)
+places = [f"*/headrace/{part}" if part.endswith(".py") else f"*/headrace/{part}/*" for part in PARTS]
+coverage = Coverage(include=places, data_file=None)
 coverage.start()
 logging.disable(logging.CRITICAL)
 from headrace.sim.run import Scenario, run_seed

@@ -113,10 +113,11 @@ class Fetcher:
     async def _adopt_new(self) -> None:
         for count, partition in enumerate(list(self._new), 1):
             leader_epoch = self._new.get(partition)
-            if leader_epoch is not None and await self._is_synced(partition):
-                if self._new.get(partition) == leader_epoch:  # else it has another role, or another epoch, by now
-                    del self._new[partition]
-                    self._adopt(partition, leader_epoch)
+            is_synced = leader_epoch is not None and await self._is_synced(partition)
+            # Meanwhile it may have got another role, or another epoch.
+            if leader_epoch is not None and is_synced and self._new.get(partition) == leader_epoch:
+                del self._new[partition]
+                self._adopt(partition, leader_epoch)
             if count % OPENED_PER_TURN == 0:
                 await asyncio.sleep(0)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from random import Random
 
 from headrace.client import Admin, ElectionType, NewTopic, Outside, Resource, ResourceType
@@ -9,6 +10,7 @@ from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim.clients import Work
 from headrace.sim.history import History, TopicChanged
+from headrace.sim.world import METRICS_PORT
 
 PACE_S = 1.5
 ANSWER_S_MAX = 6.0
@@ -26,6 +28,7 @@ async def command(work: Work, name: str, outside: Outside, random: Random) -> No
             if await _change(work.history, topic, True, admin.create_topics([NewTopic(topic, 1, 1)])):
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.3)))
                 await _try(random.choice(WISHES)(admin, topic, random))
+                await _try(_scrape(outside, random.choice(work.bootstrap.split(","))))
                 await _change(work.history, topic, False, admin.delete_topics([topic]))
 
 
@@ -43,6 +46,34 @@ async def _try(wish: Awaitable[object]) -> bool:
     except (KafkaError, TimeoutError):
         return False
     return True
+
+
+class _Page(asyncio.Protocol):
+    """What an HTTP server sends until it closes the connection."""
+
+    def __init__(self, request: bytes) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+        self._request = request
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.write(self._request)
+
+    def connection_lost(self, _exc: Exception | None) -> None:
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def _scrape(outside: Outside, address: str) -> None:
+    """The metrics of a node, and whether it is ready, as monitoring asks for them."""
+    host = address.rpartition(":")[0]
+    for path in ("/metrics", "/readyz"):
+        request = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode()
+        try:
+            page = await outside.network.connect(host, METRICS_PORT, partial(_Page, request))
+        except OSError:
+            return
+        await page.ended
 
 
 async def _configure(admin: Admin, topic: str, random: Random) -> None:

@@ -67,15 +67,17 @@ def duplicates(events: Sequence[Event]) -> Iterator[Violation]:
 
 def inconsistent_offsets(events: Sequence[Event]) -> Iterator[Violation]:
     """An offset holds one record, for everybody and for ever; so does what a producer was told."""
-    seen: dict[tuple[TopicPartition, int], tuple[bytes, str]] = {}
+    seen: dict[tuple[TopicPartition, int], Acked | Read | Seen | Final] = {}
     for event in events:
         if not isinstance(event, Acked | Read | Seen | Final):
             continue
-        who = _who(event)
-        value, first = seen.setdefault((event.partition, event.offset), (event.value, who))
-        if value != event.value:
+        first = seen.setdefault((event.partition, event.offset), event)
+        if first.value != event.value:
             at_s = 0 if isinstance(event, Final) else event.at_s
-            sentence = f"{event.partition} offset {event.offset} is {value!r} for {first}, {event.value!r} for {who}"
+            sentence = (
+                f"{event.partition} offset {event.offset} is {first.value!r} for {_who(first)}, "
+                f"{event.value!r} for {_who(event)}"
+            )
             yield Violation("inconsistent offsets", at_s, sentence)
 
 

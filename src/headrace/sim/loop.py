@@ -20,6 +20,8 @@ Ts = TypeVarTuple("Ts")
 HANDLES_PER_INSTANT_MAX = 100_000
 """More than that without time going on is an endless loop."""
 
+DIGEST_STEP, DIGEST_MASK = 1_000_003, 0xFFFFFFFF
+
 RUNNING, PAUSED, DEAD = range(3)
 
 
@@ -211,7 +213,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     process.held.append(handle)
                 continue
             run += 1
-            self.digest = crc32(b"%d %d" % (process.number, run), self.digest)
+            self.digest = (self.digest * DIGEST_STEP + process.number) & DIGEST_MASK
             try:
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]  # not cancelled, so not None
             except (SystemExit, KeyboardInterrupt):
@@ -232,7 +234,7 @@ class SimLoop(asyncio.BaseEventLoop):
         if when > until_s:
             raise Stuck(f"not done after {until_s:.0f} s")
         self.now_s = when
-        self.digest = crc32(b"%.6f" % when, self.digest)
+        self.digest = (self.digest * DIGEST_STEP + int(when * 1e6)) & DIGEST_MASK
         while timers and timers[0][0] <= when:
             ready.append(heapq.heappop(timers)[2])
 
