@@ -85,7 +85,7 @@ async def test_nobody_has_to_hear_of_a_connection_that_failed_after_its_only_wai
         asking.cancel()
         (connecting,) = peers._shared.values()
         await asyncio.wait([connecting])
-        del connecting
+        del connecting, asking
         peers.close()
         gc.collect()
         await asyncio.sleep(0)

@@ -35,15 +35,17 @@ def test_a_follower_that_leads_before_its_sync_is_done_keeps_what_it_wrote_and_c
 
 def test_a_follower_tells_its_next_leader_of_nothing_that_is_not_synced() -> None:
     async def scenario(trio: Trio) -> None:
-        await trio.topic([1, 2], settings=SYNCED)
+        await trio.topic([1, 2, 3], settings=SYNCED)
         trio.world.nodes[1].machine.slow_s = SLOW_S
         client = await trio.client(1)
         asking = asyncio.ensure_future(client.ask(produce_request({0: records_of()}), ProduceResponse, 12))
         follower = trio.partition(2)
-        await trio.until(lambda: follower.log.log_end_offset == 1)
+        await trio.until(lambda: follower.log.log_end_offset == trio.partition(3).log_end_offset == 1)
         began_s = trio.world.loop.now_s
-        await trio.move_to(1)  # the same leader, in the next epoch: the answer to the epoch before counts no more
-        await trio.until(lambda: trio.partition(1).high_watermark == 1)
+        await trio.move_to(3)
+        leadership = trio.partition(3).leadership
+        assert leadership is not None
+        await trio.until(lambda: leadership.followers[2].offset == 1)
         assert trio.world.loop.now_s - began_s > SLOW_S - 1
         assert follower.log.recovery_point == 1
         await asking
