@@ -10,11 +10,12 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 CODE := src tests tools $(wildcard bench)
 
-# What one run may be told: `make up PORT=9192`, `make test ARGS='-k produce'`, `make hunt FACTOR=500 MINUTES=60`.
+# What one run may be told: `make up PORT=9192`, `make test ARGS='-k produce'`, `make hunt FACTOR=500 MINUTES=60 SEEDS=20000`.
 PORT ?= 9092
 ARGS ?=
 FACTOR ?= 50
 MINUTES ?= 5
+SEEDS ?= 2000
 
 .PHONY: help setup up test check format hunt bench docs clean
 
@@ -60,7 +61,7 @@ format: setup
 	@$(BIN)/ruff check --fix-only $(CODE)
 
 hunt: setup kafka-jars
-	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) $(BIN)/python -m pytest --timeout=0 -s \
+	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) HUNT_SEEDS=$(SEEDS) $(BIN)/python -m pytest --timeout=0 -s \
 		--hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
 
 bench: setup kafka-jars gcc

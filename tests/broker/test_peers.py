@@ -1,6 +1,7 @@
 """Connections to other nodes: shared, replaced when broken, and never the reason of a traceback."""
 
 import asyncio
+import gc
 from collections.abc import Mapping
 
 import pytest
@@ -72,3 +73,20 @@ async def test_one_who_gives_up_does_not_take_the_connection_from_others() -> No
         assert (await second).cluster_id
         assert len(listener.connections) == 1
         peers.close()
+
+
+async def test_nobody_has_to_hear_of_a_connection_that_failed_after_its_only_waiter_left() -> None:
+    unheard: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: unheard.append(context))
+    async with serving(answer_metadata) as (_, address):
+        peers = peers_of({2: Address(address.host, 1)})
+        asking = asyncio.ensure_future(ask(peers))
+        await asyncio.sleep(0)
+        asking.cancel()
+        (connecting,) = peers._shared.values()
+        await asyncio.wait([connecting])
+        del connecting, asking
+        peers.close()
+        gc.collect()
+        await asyncio.sleep(0)
+        assert unheard == []

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.cli.outcome import UsageError
 from headrace.cli.sim import sim
-from headrace.storage.log import Log
+from tests.sim.planted import planted
 
 
 def test_a_seed_that_keeps_its_promises_says_so_the_same_way_twice(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -23,13 +23,12 @@ def test_many_seeds_are_counted(capfdbinary: pytest.CaptureFixture[bytes]) -> No
     assert (said["first_seed"], said["seeds"], said["failed"]) == (5, 2, None)
 
 
-def test_a_broken_promise_is_a_story(
-    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Log, "needs_flush_before_ack", lambda _log: False)
-    assert sim(seed=14) == 1
+def test_a_broken_promise_is_a_story(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    with planted("epoch gate") as plant:
+        assert sim(seed=plant.seed, seeds=100) == 1
     said = capfdbinary.readouterr().out.decode()
-    assert "loses power" in said and "To play it again: headrace sim --seed" in said
+    assert "leads t-" in said and "answer of another epoch" in said
+    assert "To play it again: headrace sim --seed" in said
 
 
 def test_there_is_no_search_of_nothing() -> None:

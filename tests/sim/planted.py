@@ -53,14 +53,14 @@ def _everybody_joins(leadership: Leadership, *_: int) -> list[IsrMember]:
 
 
 PLANTS = {
-    "epoch gate": Plant(Partition, "gate", _any_epoch, 5, frozenset({"answer of another epoch"})),
+    "epoch gate": Plant(Partition, "gate", _any_epoch, 7, frozenset({"answer of another epoch"})),
     "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
-    "ISR admission": Plant(Leadership, "joining", _everybody_joins, 16),
-    "truncation": Plant(Partition, "end_offset_for", lambda partition, epoch: (epoch, partition.log_end_offset), 24),
+    "ISR admission": Plant(Leadership, "joining", _everybody_joins, 65),
+    "truncation": Plant(Partition, "end_offset_for", lambda partition, epoch: (epoch, partition.log_end_offset), 26),
     "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 7, frozenset({"acknowledged by too few"})),
-    "incarnation": Plant(election, "is_intact", lambda *_: True, 10),
+    "incarnation": Plant(election, "is_intact", lambda *_: True, 23),
     "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 2, frozenset({"wrong topics"})),
-    "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 111),
+    "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 10),
 }
 
 
@@ -68,8 +68,5 @@ PLANTS = {
 def planted(name: str) -> Iterator[Plant]:
     plant = PLANTS[name]
     with pytest.MonkeyPatch.context() as patch:
-        if isinstance(plant.what, str):
-            patch.setattr(f"{plant.what}.{plant.name}", plant.instead)
-        else:
-            patch.setattr(plant.what, plant.name, plant.instead)
+        patch.setattr(plant.what, plant.name, plant.instead)
         yield plant

@@ -89,6 +89,7 @@ class Ledger:
         time = asyncio.get_running_loop().time
         deadline = time() + timeout_s
         in_doubt = False
+        told = ""
         async with self._turn:
             while time() < deadline:
                 try:
@@ -104,8 +105,9 @@ class Ledger:
                     raise
                 except (OutcomeUnknown, MetadataStoreError) as failure:
                     in_doubt |= isinstance(failure, OutcomeUnknown)
-                    self.failure = str(failure)
-                    log.warning("a change of metadata is tried again: %s", failure)
+                    level = logging.DEBUG if told == str(failure) else logging.WARNING
+                    self.failure = told = str(failure)
+                    log.log(level, "a change of metadata is tried again: %s", failure)
                 self._stale = True
                 await asyncio.sleep(_RETRY_S)
         return False

@@ -128,10 +128,10 @@ def _any_faults(random: Random, brokers: int, seconds: float, pace_s: float, wit
 
 
 def _deaf_leader(random: Random, at_s: float, seconds: float) -> list[Fault]:
-    """A leadership goes back to the first replica while the leader hears of nothing."""
+    """A leadership goes back to the first replica, which has just joined again, while the leader hears of nothing."""
     leader = random.choice(LEADERS)
     gone_s = random.uniform(0.2, 1.0)
-    back_s = at_s + gone_s + random.uniform(0.1, 0.5)
+    back_s = at_s + gone_s + random.uniform(0.12, 0.4)
     return [
         Fault(at_s, "clean restart", (leader,), gone_s, 0.0),
         Fault(back_s, "watch held", (leader,), seconds - back_s, 0.0),
@@ -165,7 +165,13 @@ def _doubts(random: Random, at_s: float, seconds: float) -> list[Fault]:
     ]
 
 
-DRILLS: tuple[Callable[[Random, float, float], list[Fault]], ...] = (_deaf_leader, _lost_tail, _early_member, _doubts)
+DRILLS: tuple[Callable[[Random, float, float], list[Fault]], ...] = (
+    _deaf_leader,
+    _deaf_leader,
+    _lost_tail,
+    _early_member,
+    _doubts,
+)
 
 
 def _struck(random: Random, kind: str, brokers: int) -> tuple[int, ...]:
