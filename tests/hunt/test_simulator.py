@@ -19,7 +19,7 @@ def test_a_planted_bug_is_found(plant: str) -> None:
     first = hunt_seed()
     for tried, verdict in enumerate(verdicts(range(first, first + SEEDS_PER_PLANT), plant), 1):
         if verdict.violations:
-            print(f"without {plant}: seed {verdict.seed}, the {tried}th, shows {sorted(verdict.kinds)}")
+            print(f"without {plant}: found after {tried} seeds, by {verdict.seed}: {sorted(verdict.kinds)}")
             return
     pytest.fail(f"nothing in {SEEDS_PER_PLANT} seeds")
 
