@@ -13,9 +13,11 @@ from headrace.wire.messages import (
     log_dirs,
     metadata,
     offsets,
+    own,
     produce,
     replication,
     topics,
+    transactions,
     versions,
 )
 from headrace.wire.struct import Message
@@ -90,6 +92,20 @@ APIS: Final = MappingProxyType(
                 "Version 6 (two-phase commit) is not spoken.",
             ),
             _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
+            _api(
+                transactions.AddPartitionsToTxnRequest,
+                transactions.AddPartitionsToTxnResponse,
+                "Versions 4 and 5 are for nodes only, as in Kafka: they are decoded and not advertised.",
+                advertised=(0, 3),
+            ),
+            _api(transactions.AddOffsetsToTxnRequest, transactions.AddOffsetsToTxnResponse),
+            _api(
+                transactions.EndTxnRequest,
+                transactions.EndTxnResponse,
+                "Version 5 (an epoch per transaction) is not spoken: the feature `transaction.version` is not finalised.",
+                advertised=(0, 4),
+            ),
+            _api(transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
             _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, _ONLY_TOPICS_AND_BROKERS),
             _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, _ONLY_TOPICS_AND_BROKERS),
             _api(
@@ -118,6 +134,10 @@ APIS: Final = MappingProxyType(
                 metadata.DescribeTopicPartitionsResponse,
                 "Eligible leader replicas are not kept: their lists are empty.",
             ),
+            _api(own.OwnRequest, own.OwnResponse, "Headrace's own: see `own.enable` and `own.advertise`."),
+            _api(transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
+            _api(transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse),
+            _api(transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
             _between_nodes(replication.StepDownRequest, replication.StepDownResponse, "Headrace's own."),
             _api(
                 inspection.InspectRequest,
