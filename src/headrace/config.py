@@ -141,6 +141,14 @@ class TopicConfig:
         high=INT_MAX,
         inherits=(("min.insync.replicas", 1),),
     )
+    own_fetch_group: str = word(
+        "",
+        "Only the owner of a partition in this group may read it; empty: everybody. A setting of Headrace.",
+    )
+    own_produce_group: str = word(
+        "",
+        "Only the owner of a partition in this group may write to it; empty: everybody. A setting of Headrace.",
+    )
     preallocate: bool = flag(
         False,
         "Whether segment files are allocated in full when they are created.",
@@ -338,6 +346,33 @@ class BrokerConfig:
     num_partitions: int = whole(1, "How many partitions a topic gets when nobody says.", low=1, high=INT_MAX)
     num_replica_fetchers: int = whole(
         1, "How many connections to each other node this node replicates over.", low=1, high=1_000
+    )
+    own_advertise: bool = flag(True, "Whether clients are told that ownership can be asked for. A setting of Headrace.")
+    own_client_id_enable: bool = flag(
+        True,
+        "Whether a client.id own--GROUP--NUMBER--INSTANCE owns what it reads and writes. A setting of Headrace.",
+        dynamic=True,
+    )
+    own_enable: bool = flag(True, "Whether partitions and names can be owned. A setting of Headrace.")
+    own_generation_retention_max_ms: int = whole(
+        604_800_000,
+        "The longest time that a generation may be remembered after its owner was lost. A setting of Headrace.",
+        dynamic=True,
+    )
+    own_generation_retention_ms: int = whole(
+        0,
+        "How long a generation is remembered after its owner was lost, when the owner did not say. "
+        "A setting of Headrace.",
+        dynamic=True,
+    )
+    own_max_entries: int = whole(
+        1_000_000, "How many resources may have an owner on one node. A setting of Headrace.", high=INT_MAX, dynamic=True
+    )
+    own_max_resources_per_connection: int = whole(
+        10_000, "How many resources one connection may own. A setting of Headrace.", high=INT_MAX, dynamic=True
+    )
+    own_max_retained: int = whole(
+        100_000, "How many generations the metadata store remembers. A setting of Headrace.", high=INT_MAX, dynamic=True
     )
     producer_id_expiration_check_interval_ms: int = whole(
         600_000, "How often producers that fell silent are looked for.", low=1, high=INT_MAX

@@ -189,7 +189,7 @@ class Node:
 
     async def _listen(self, hub: Hub, broker: Broker, directories: list[LogDir]) -> None:
         dispatcher = Dispatcher(broker, HANDLERS, DECIDED)
-        listener = Listener(hub, self._gate(dispatcher), broker.fetch_events.connection_closed)
+        listener = Listener(hub, self._gate(dispatcher), broker.connection_closed)
         host, port = _split(self.config.listen)
         bound = await listener.start(self._ports.network, host, port)
         self._parts.append(
@@ -308,6 +308,7 @@ class Node:
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )
+        broker.on_connection_closed.append(fetch_events.connection_closed)
         replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data

@@ -29,6 +29,7 @@ ADVERTISED = {
     "DescribeTransactions": (65, 0, 0),
     "ListTransactions": (66, 0, 2),
     "DescribeTopicPartitions": (75, 0, 0),
+    "Own": (18200, 0, 0),
     "Inspect": (18203, 0, 0),
 }
 

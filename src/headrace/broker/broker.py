@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.broker.absences import Absences
@@ -22,6 +23,7 @@ from headrace.core.acl import CLUSTER, Allowed, Operation, topic
 from headrace.core.cluster import NO_LEADER, ClusterImage, Diff, Topic
 from headrace.core.partition import Appended
 from headrace.errors import CorruptLog, ErrorCode
+from headrace.net.connection import Connection
 from headrace.runtime import Clock, Offload, Random
 
 log = logging.getLogger(__name__)
@@ -49,10 +51,16 @@ class Broker:
     metrics: Metrics
     is_allowed: Allowed
     absences: Absences = field(init=False)
+    on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
+    """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.absences = Absences(self.image, self.clock)
+
+    def connection_closed(self, connection: Connection) -> None:
+        for told in self.on_connection_closed:
+            told(connection)
 
     @property
     def config(self) -> BrokerConfig:
