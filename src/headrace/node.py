@@ -312,6 +312,7 @@ class Node:
         replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data
+        faults.on_offline = roles.ended
         faults.announce = broker.announce_offline
         return broker
 

@@ -41,6 +41,8 @@ class DiskFaults:
         """The disk has failed in some way: nobody may take this node's logs for whole any more. May raise OSError."""
         self.announce: Callable[[frozenset[tuple[bytes, int]]], None] = lambda _: None
         """All replicas, by topic id and index, that this process does not serve any more, after it has stopped to."""
+        self.on_offline: Callable[[Hosted], None] = lambda _: None
+        """A partition that this node may have led is offline."""
         self.followers: Followers | None = None
         self.given_up: dict[Hosted, None] = {}
         """Followers whose disk failed. Nobody touches their logs before they get another role."""
@@ -127,6 +129,7 @@ class DiskFaults:
             if partition.subscribers:
                 self._events.replica_changed(partition)
             wake_acks(partition)
+            self.on_offline(partition)
 
 
 def wake_acks(partition: Hosted) -> None:

@@ -76,6 +76,10 @@ class Roles:
         replicator: Replicator,
     ) -> None:
         """`own_epoch` is that of this process's registration, 0 while there is none."""
+        self.on_leading: list[Callable[[Hosted], None]] = []
+        """This node serves clients as the leader from now on, or goes on under another leader epoch."""
+        self.on_ended: list[Callable[[Hosted], None]] = []
+        """It does not any more: moved, stepped down, dropped, or its disk failed. Only after `on_leading`."""
         self.replicator = replicator
         self._loop = loop
         self._clock = clock
@@ -93,6 +97,8 @@ class Roles:
         self._due: dict[tuple[bytes, int], None] = {}
         self._scheduled = False
         self._following: dict[Hosted, tuple[RegisteredBroker, int]] = {}
+        self._told_leading: dict[Hosted, int] = {}
+        """What the hooks were told: leader epochs of partitions that clients are served from."""
         self._read: dict[Hosted, PartitionRecord] = {}
         """Newer than what the image holds: read from the store when the watch was late."""
         isr_updates.on_read = self._on_read
@@ -265,6 +271,10 @@ class Roles:
             self._events.replica_changed(partition)
         if partition.waiting_acks and (partition.high_watermark > high_watermark or before is not leadership):
             wake_acks(partition)
+        if not partition.error and self._told_leading.get(partition) != partition.leader_epoch:
+            self._told_leading[partition] = partition.leader_epoch
+            for hook in self.on_leading:
+                hook(partition)
 
     def _count(self, leadership: Leadership, members_before: int) -> None:
         members = len(leadership.record.isr)
@@ -307,6 +317,13 @@ class Roles:
             wake_acks(partition)
         if self._commits.log_start_waits:
             self._commits.wake_log_start_waits(partition)
+        self.ended(partition)
+
+    def ended(self, partition: Hosted) -> None:
+        """Clients are not served from it any more, for whatever reason. Also for one where they never were."""
+        if self._told_leading.pop(partition, None) is not None:
+            for hook in self.on_ended:
+                hook(partition)
 
     def resign(self) -> None:
         """Before a stop: whoever still waits for other replicas is sent away, to ask the next leader."""
@@ -340,4 +357,5 @@ class Roles:
             if partition.subscribers:
                 self._events.replica_changed(partition)
             self._isr_updates.stepped_down(partition)
+            self.ended(partition)
         return refused
