@@ -240,6 +240,16 @@ class BrokerConfig:
         "A setting of Headrace.",
     )
     fetch_max_bytes: int = whole(57_671_680, "The most that one fetch response holds.", low=1024, high=INT_MAX)
+    group_initial_rebalance_delay_ms: int = whole(
+        3_000, "How long a new group waits for more members before its first rebalance.", high=INT_MAX, dynamic=True
+    )
+    group_max_session_timeout_ms: int = whole(
+        1_800_000, "The longest session timeout that a member of a group may ask for.", high=INT_MAX, dynamic=True
+    )
+    group_max_size: int = whole(INT_MAX, "How many members a group may have.", low=1, high=INT_MAX, dynamic=True)
+    group_min_session_timeout_ms: int = whole(
+        6_000, "The shortest session timeout that a member of a group may ask for.", high=INT_MAX, dynamic=True
+    )
     leader_imbalance_check_interval_seconds: int = whole(
         300, "How often leaderships are moved back to the first replicas.", low=1, dynamic=True
     )
@@ -374,6 +384,33 @@ class BrokerConfig:
     own_max_retained: int = whole(
         100_000, "How many generations the metadata store remembers. A setting of Headrace.", high=INT_MAX, dynamic=True
     )
+    offset_metadata_max_bytes: int = whole(
+        4_096, "How long the text may be that a consumer commits with an offset.", high=INT_MAX, dynamic=True
+    )
+    offsets_commit_timeout_ms: int = whole(
+        5_000, "How long a coordinator waits for replicas before it answers a commit.", low=1, high=INT_MAX
+    )
+    offsets_retention_check_interval_ms: int = whole(
+        600_000, "How often committed offsets that have expired are looked for.", low=1
+    )
+    offsets_retention_minutes: int = whole(
+        10_080, "How long committed offsets stay after the last use of their group.", low=1, high=INT_MAX, dynamic=True
+    )
+    offsets_topic_compression_codec: int = whole(
+        0, "How batches of __consumer_offsets are compressed; here they are not.", high=4, unused=True
+    )
+    offsets_topic_num_partitions: int = whole(
+        50, "How many partitions __consumer_offsets gets when it is created.", low=1, high=INT_MAX
+    )
+    offsets_topic_replication_factor: int = whole(
+        3,
+        "How many replicas the partitions of __consumer_offsets have; fewer while there are fewer nodes.",
+        low=1,
+        high=32_767,
+    )
+    offsets_topic_segment_bytes: int = whole(
+        100 << 20, "The segment.bytes that __consumer_offsets gets when it is created.", low=14, high=INT_MAX
+    )
     producer_id_expiration_check_interval_ms: int = whole(
         600_000, "How often producers that fell silent are looked for.", low=1, high=INT_MAX
     )
@@ -420,6 +457,21 @@ class BrokerConfig:
     socket_request_max_bytes: int = whole(104_857_600, "The largest request.", low=1024, high=INT_MAX)
     socket_send_buffer_bytes: int = whole(
         102_400, "SO_SNDBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
+    )
+    transaction_state_log_min_isr: int = whole(
+        2, "The min.insync.replicas that __transaction_state gets when it is created.", low=1, high=INT_MAX
+    )
+    transaction_state_log_num_partitions: int = whole(
+        50, "How many partitions __transaction_state gets when it is created.", low=1, high=INT_MAX
+    )
+    transaction_state_log_replication_factor: int = whole(
+        3,
+        "How many replicas the partitions of __transaction_state have; fewer while there are fewer nodes.",
+        low=1,
+        high=32_767,
+    )
+    transaction_state_log_segment_bytes: int = whole(
+        100 << 20, "The segment.bytes that __transaction_state gets when it is created.", low=14, high=INT_MAX
     )
     unclean_leader_election_enable: bool = flag(
         False, "Default of the topic setting unclean.leader.election.enable.", dynamic=True
