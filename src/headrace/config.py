@@ -458,6 +458,15 @@ class BrokerConfig:
     socket_send_buffer_bytes: int = whole(
         102_400, "SO_SNDBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
     )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = whole(
+        10_000, "How often open transactions are looked through for those whose time is over.", low=1, high=INT_MAX
+    )
+    transaction_max_timeout_ms: int = whole(
+        900_000, "The longest time that a producer may ask for to end a transaction in.", low=1, high=INT_MAX
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = whole(
+        3_600_000, "How often transactional ids that fell silent are looked for.", low=1, high=INT_MAX
+    )
     transaction_state_log_min_isr: int = whole(
         2, "The min.insync.replicas that __transaction_state gets when it is created.", low=1, high=INT_MAX
     )
@@ -472,6 +481,12 @@ class BrokerConfig:
     )
     transaction_state_log_segment_bytes: int = whole(
         100 << 20, "The segment.bytes that __transaction_state gets when it is created.", low=14, high=INT_MAX
+    )
+    transactional_id_expiration_ms: int = whole(
+        604_800_000,
+        "A transactional id that nobody used for so long is forgotten.",
+        low=1,
+        high=INT_MAX,
     )
     unclean_leader_election_enable: bool = flag(
         False, "Default of the topic setting unclean.leader.election.enable.", dynamic=True
