@@ -95,7 +95,7 @@ class Cluster:
 
     async def another_peer(self, node_id: int) -> Peer:
         """A connection beside the one that others use. The caller closes it."""
-        return await Peer.connect(self.outside.network, self.hub, *self.brokers[node_id], self._client_id)
+        return await self._connected(self.brokers[node_id])
 
     def open_peer(self, node_id: int) -> Peer | None:
         """The connection to that broker if there is one now."""
@@ -129,11 +129,20 @@ class Cluster:
 
     async def _connect(self, address: Address) -> Peer:
         try:
-            peer = await Peer.connect(self.outside.network, self.hub, *address, self._client_id)
-            self._peers[address] = peer
+            peer = self._peers[address] = await self._connected(address)
             return peer
         finally:
             del self._connecting[address]
+
+    async def _connected(self, address: Address) -> Peer:
+        peer = await Peer.connect(self.outside.network, self.hub, *address, self._client_id)
+        if self.outside.gate is not None:
+            try:
+                await self.outside.gate.admit(address)
+            except BaseException:  # whatever ends the asking, a cancellation too, nobody would close it
+                peer.close("it is not to be used")
+                raise
+        return peer
 
     async def reach(self, timeout_ms: int) -> None:
         """Until a broker answers. NotReachable when none does in that time."""
@@ -191,6 +200,14 @@ class Cluster:
     def leader(self, partition: TopicPartition) -> Leader | None:
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.leaders.get(partition.partition)
+
+    def mind(self, topics: Iterable[str]) -> None:
+        """Metadata is asked for these too, whether they exist or not."""
+        self._interest.update(topics)
+
+    def permits(self, partition: TopicPartition, node_id: int) -> bool:
+        gate = self.outside.gate
+        return gate is None or gate.permits(partition, node_id)
 
     async def know(self, topics: Iterable[str], timeout_ms: int = ASK_MS_MAX) -> None:
         """Until the partitions of all these topics are known. KafkaError for what cannot be."""

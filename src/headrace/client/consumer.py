@@ -289,9 +289,11 @@ class Consumer:
         return True
 
     def _route(self, assigned: Assigned) -> bool:
-        """Fetches it from its leader from now on; False if none is known."""
+        """Fetches it from its leader from now on; False if none is known, or not as one that we may fetch from."""
         topic = self._cluster.topics.get(assigned.partition.topic)
         leader = self._cluster.leader(assigned.partition)
+        if leader is not None and not self._cluster.permits(assigned.partition, leader.node_id):
+            return False
         if leader is None:
             if topic is not None and assigned.partition.partition not in topic.leaders:
                 try:

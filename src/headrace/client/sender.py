@@ -97,6 +97,7 @@ class Sender:
         self._requests: dict[int, int] = {}  # in flight, by node
         self._identity: Identity | None = None
         self._scheduled = False
+        self._given_up = False
         self._timer: asyncio.TimerHandle | None = None
         self._beside = Beside(cluster.outside, self.schedule)
         self._wake_ms = 0
@@ -133,7 +134,7 @@ class Sender:
         present = [batch for queue in self._queues.values() for batch in queue.batches()]
         for batch in present:
             batch.urgent = True
-        while present:
+        while present and not self._given_up:
             self.schedule()
             for batch in present:
                 batch.done = batch.done or self._loop.create_future()
@@ -141,11 +142,22 @@ class Sender:
             # A batch that was too large has become two.
             present = [batch for queue in self._queues.values() for batch in queue.batches() if batch.urgent]
 
-    async def close(self) -> None:
-        """What is not settled fails."""
+    def give_up(self, error: KafkaError) -> None:
+        """What is not settled fails with this, and nothing is sent any more. What is under way may still be stored."""
+        self._given_up = True
+        self._stop_pumping()
+        for queue in self._queues.values():
+            for batch in queue.batches():
+                self._fail(batch, error)
+
+    def _stop_pumping(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._scheduled = True  # nothing is pumped any more
+        self._scheduled = True
+
+    async def close(self) -> None:
+        """What is not settled fails."""
+        self._stop_pumping()
         await self._beside.close()
         for queue in self._queues.values():
             for batch in queue.batches():
@@ -185,6 +197,9 @@ class Sender:
         leader = self._cluster.leader(queue.partition)
         if leader is None:
             self._start("metadata", self._cluster.refresh)
+            return None
+        if not self._cluster.permits(queue.partition, leader.node_id):
+            self._start("metadata", self._cluster.refresh)  # whoever lets us may know of another leader
             return None
         if self._delivery.idempotent and queue.identity is None:
             if self._identity is None or self._identity == queue.broken_identity:
