@@ -11,6 +11,7 @@ from typing import NamedTuple
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
 from headrace.broker.commits import Commits
+from headrace.broker.coordinators.internal_topics import InternalTopics
 from headrace.broker.disk import DiskFaults
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.handlers import DECIDED, HANDLERS
@@ -309,6 +310,8 @@ class Node:
             is_allowed=ports.is_allowed,
         )
         broker.on_connection_closed.append(fetch_events.connection_closed)
+        internal_topics = broker.internal_topics = InternalTopics(broker)
+        self._parts.append(_Part(internal_topics.close, internal_topics.close))
         replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace.broker.absences import Absences
 from headrace.broker.appends import Appends
@@ -25,6 +26,10 @@ from headrace.core.partition import Appended
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.net.connection import Connection
 from headrace.runtime import Clock, Offload, Random
+
+if TYPE_CHECKING:
+    from headrace.broker.coordinators.groups import Groups
+    from headrace.broker.coordinators.internal_topics import InternalTopics
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +56,8 @@ class Broker:
     metrics: Metrics
     is_allowed: Allowed
     absences: Absences = field(init=False)
+    internal_topics: "InternalTopics" = field(init=False)
+    groups: "Groups" = field(init=False)
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)

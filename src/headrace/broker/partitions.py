@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from headrace.config import TopicConfig
 from headrace.core import acl
 from headrace.core.cluster import ClusterImage, PartitionRecord, Topic
+from headrace.core.internal_topics import INTERNAL_TOPICS
 from headrace.core.partition import Partition
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Random
@@ -37,11 +38,12 @@ class Hosted(Partition[Log]):
 
 
 class HostedTopic:
-    __slots__ = ("name", "partitions", "resource", "topic_id")
+    __slots__ = ("is_internal", "name", "partitions", "resource", "topic_id")
 
     def __init__(self, name: str, topic_id: bytes) -> None:
         self.name = name
         self.topic_id = topic_id
+        self.is_internal = name in INTERNAL_TOPICS
         self.resource = acl.topic(name)
         self.partitions: dict[int, Hosted] = {}
 

@@ -133,7 +133,11 @@ class _Produce:
         answers = self._response.responses
         for topic in request.body.topic_data:
             hosted = partitions.topic_by_id(topic.topic_id) if by_id else partitions.topic_by_name(topic.name)
-            if hosted is None or not broker.is_allowed(principal, _WRITE, hosted.resource):
+            if (
+                hosted is None
+                or hosted.is_internal
+                or not broker.is_allowed(principal, _WRITE, hosted.resource)
+            ):
                 answers.append(self._refuse(topic, self._refusal(topic, hosted, by_id)))
                 continue
             admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
@@ -142,6 +146,8 @@ class _Produce:
 
     def _refusal(self, topic: TopicProduceData, hosted: HostedTopic | None, by_id: bool) -> ErrorCode:
         if hosted is not None:
+            if self._broker.is_allowed(self._request.principal, _WRITE, hosted.resource):
+                return ErrorCode.INVALID_TOPIC_EXCEPTION  # one that is the cluster's own
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         known = self._broker.image.topics_by_id.get(topic.topic_id) if by_id else None
         if by_id and known is None:

@@ -14,6 +14,7 @@ from headrace.broker.requests import Request
 from headrace.controller.pacing import Pace
 from headrace.core.acl import CLUSTER, Operation, Resource, topic
 from headrace.core.cluster import NO_LEADER, Topic
+from headrace.core.internal_topics import INTERNAL_TOPICS
 from headrace.errors import ErrorCode
 from headrace.model import ZERO_UUID
 from headrace.wire.messages.metadata import (
@@ -110,7 +111,9 @@ async def _create_missing(
         name = asked.name
         if name is None or name in broker.image.topics or not broker.allowed(principal, Operation.DESCRIBE, name):
             continue
-        if broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
+        if name in INTERNAL_TOPICS:
+            broker.internal_topics.create(name)
+        elif broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
             error = await forwarding.auto_create(broker, name)
             if error and error is not ErrorCode.REQUEST_TIMED_OUT:
                 not_created[name] = error
@@ -165,7 +168,7 @@ def _described(broker: Broker, request: Request[MetadataRequest], found: Topic) 
         error_code=ErrorCode.NONE,
         name=found.name,
         topic_id=found.id,
-        is_internal=False,
+        is_internal=found.name in INTERNAL_TOPICS,
         partitions=[_partition(broker, found, index) for index in range(len(found.partitions))],
         topic_authorized_operations=operations,
     )

@@ -1,4 +1,4 @@
-"""FindCoordinator, versions 0-5: which node keeps a group or a transaction. None does yet: 15 for every key.
+"""FindCoordinator, versions 0-5: which node keeps a group or a transaction. The one that leads its partition.
 
 4 asks for many keys at once. Key types: 0 a group, 1 a transactional id.
 """
@@ -6,36 +6,65 @@
 from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation, Resource, ResourceType
+from headrace.core.cluster import RegisteredBroker
+from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, partition_of
 from headrace.errors import ErrorCode
 from headrace.wire.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 BATCHED_SINCE = 4
 KEY_TYPES = {
-    0: (ResourceType.GROUP, ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    1: (ResourceType.TRANSACTIONAL_ID, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    0: (ResourceType.GROUP, CONSUMER_OFFSETS, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    1: (ResourceType.TRANSACTIONAL_ID, TRANSACTION_STATE, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 MESSAGES = {
     ErrorCode.INVALID_REQUEST: "There is no coordinator for keys of this type",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: "This version keeps neither groups nor transactions",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available",
 }
 
 
-async def handle(broker: Broker, request: Request[FindCoordinatorRequest]) -> FindCoordinatorResponse:
+def handle(broker: Broker, request: Request[FindCoordinatorRequest]) -> None:
     body = request.body
     if request.version < BATCHED_SINCE:
-        error = _error(broker, request, body.key)
-        return FindCoordinatorResponse(error_code=error, error_message=MESSAGES.get(error))
-    found = [(key, _error(broker, request, key)) for key in body.coordinator_keys]
-    return FindCoordinatorResponse(
-        coordinators=[Coordinator(key=key, error_code=error, error_message=MESSAGES.get(error)) for key, error in found]
-    )
+        (found,) = _find(broker, request, [body.key])
+        request.reply(
+            FindCoordinatorResponse(
+                error_code=found.error_code,
+                error_message=found.error_message,
+                node_id=found.node_id,
+                host=found.host,
+                port=found.port,
+            )
+        )
+    else:
+        request.reply(FindCoordinatorResponse(coordinators=_find(broker, request, body.coordinator_keys)))
 
 
-def _error(broker: Broker, request: Request[FindCoordinatorRequest], key: str) -> ErrorCode:
+def _find(broker: Broker, request: Request[FindCoordinatorRequest], keys: list[str]) -> list[Coordinator]:
     kind = KEY_TYPES.get(request.body.key_type)
     if kind is None:
-        return ErrorCode.INVALID_REQUEST
-    resource_type, refused = kind
-    if not broker.is_allowed(request.principal, Operation.DESCRIBE, Resource(resource_type, key)):
-        return refused
-    return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return [_refused(key, ErrorCode.INVALID_REQUEST) for key in keys]
+    resource_type, topic, refused = kind
+    answers = []
+    for key in keys:
+        if not broker.is_allowed(request.principal, Operation.DESCRIBE, Resource(resource_type, key)):
+            answers.append(_refused(key, refused))
+            continue
+        node = coordinator_of(broker, topic, key)
+        if node is None:
+            answers.append(_refused(key, ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        else:
+            answers.append(Coordinator(key=key, node_id=node.id, host=node.host, port=node.port))
+    return answers
+
+
+def coordinator_of(broker: Broker, topic: str, key: str) -> RegisteredBroker | None:
+    """None: nobody is at this moment. The first to ask has the topic made."""
+    known = broker.image.topics.get(topic)
+    if known is None:
+        broker.internal_topics.create(topic)
+        return None
+    return broker.image.brokers.get(known.partitions[partition_of(key, len(known.partitions))].leader)
+
+
+def _refused(key: str, error: ErrorCode) -> Coordinator:
+    return Coordinator(key=key, error_code=error, error_message=MESSAGES.get(error))

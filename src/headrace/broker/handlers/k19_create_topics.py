@@ -12,6 +12,7 @@ from headrace.controller.topics import NewTopic, Refusal
 from headrace.controller.writing import TopicPlan
 from headrace.core.acl import Operation
 from headrace.core.config_entries import topic_entries
+from headrace.core.internal_topics import INTERNAL_TOPICS
 from headrace.errors import ErrorCode
 from headrace.model import ZERO_UUID
 from headrace.wire.messages.topics import (
@@ -45,6 +46,8 @@ async def handle(broker: Broker, request: Request[CreateTopicsRequest]) -> Creat
 def _refusal(broker: Broker, request: Request[CreateTopicsRequest], name: str, times: int) -> Refusal | None:
     if times > 1:
         return Refusal(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named {times} times in one request")
+    if name in INTERNAL_TOPICS:
+        return Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} is made by the cluster itself")
     if broker.allowed_on_cluster(request.principal, Operation.CREATE):
         return None
     if broker.allowed(request.principal, Operation.CREATE, name):

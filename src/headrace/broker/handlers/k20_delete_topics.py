@@ -7,6 +7,7 @@ from headrace.broker.requests import Request
 from headrace.controller.topics import Refusal
 from headrace.core.acl import Operation
 from headrace.core.cluster import Topic
+from headrace.core.internal_topics import INTERNAL_TOPICS
 from headrace.errors import ErrorCode
 from headrace.model import ZERO_UUID
 from headrace.wire.messages.topics import (
@@ -74,7 +75,12 @@ def _judge(
         if not by_name and broker.allowed(request.principal, Operation.DESCRIBE, name):
             return _refused(DeleteTopicState(name=name, topic_id=state.topic_id), refusal)
         return _refused(state, refusal)
-    return _refused(state, _unknown(state)) if topic is None else topic
+    if topic is None:
+        return _refused(state, _unknown(state))
+    if topic.name in INTERNAL_TOPICS:
+        refusal = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {topic.name!r} is the cluster's own")
+        return _refused(state, refusal)
+    return topic
 
 
 def _unknown(state: DeleteTopicState) -> Refusal:

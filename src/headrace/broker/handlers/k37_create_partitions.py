@@ -6,6 +6,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
 from headrace.controller.topics import MorePartitions, Refusal
 from headrace.core.acl import Operation
+from headrace.core.internal_topics import INTERNAL_TOPICS
 from headrace.errors import ErrorCode
 from headrace.wire.messages.topics import (
     CreatePartitionsRequest,
@@ -25,6 +26,9 @@ async def handle(broker: Broker, request: Request[CreatePartitionsRequest]) -> C
             refused: Refusal | None = Refusal(ErrorCode.INVALID_REQUEST, f"Topic {name!r} is named twice")
         elif not broker.allowed(request.principal, Operation.ALTER, name):
             refused = Refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"{request.principal} may not alter {name!r}")
+        elif name in INTERNAL_TOPICS:
+            # Its partitions are found by the hash of a key: what is kept in them would be found no more.
+            refused = Refusal(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic {name!r} cannot grow")
         else:
             refused = await _grow(broker, request.body, asked)
         result = CreatePartitionsTopicResult(name=name)

@@ -10,6 +10,7 @@ from headrace.broker.handlers.k03_metadata import TOPIC_OPERATIONS, authorized
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation, topic
 from headrace.core.cluster import NO_LEADER, Topic
+from headrace.core.internal_topics import INTERNAL_TOPICS
 from headrace.errors import ErrorCode
 from headrace.wire.messages.metadata import (
     Cursor,
@@ -81,6 +82,7 @@ def _described(
     return DescribeTopicPartitionsResponseTopic(
         name=found.name,
         topic_id=found.id,
+        is_internal=found.name in INTERNAL_TOPICS,
         partitions=[_partition(broker, found, index) for index in indexes],
         topic_authorized_operations=authorized(broker, request.principal, topic(found.name), TOPIC_OPERATIONS),
     )
