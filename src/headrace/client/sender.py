@@ -166,6 +166,8 @@ class Sender:
     # Sending.
 
     def _pump(self) -> None:
+        if self._given_up:
+            return
         self._scheduled = False
         now_ms = self._clock.monotonic_ms()
         self._wake_ms = now_ms + self._delivery.delivery_ms_max
