@@ -23,14 +23,19 @@ class ProducerIds:
 
     async def next(self) -> int | None:
         """None when no id is left and the store gives no block."""
-        while self._left == 0:
-            if self._reserve is not None:
-                self._block, self._left, self._reserve = iter(self._reserve), len(self._reserve), None
-                break
+        while (taken := self.take()) is None:
             fetch = self._fetch()
             await asyncio.wait([fetch], timeout=WAIT_S)
             if not fetch.done() or fetch.cancelled() or not fetch.result():
                 return None
+        return taken
+
+    def take(self) -> int | None:
+        """One that is here already; None: it has to be waited for."""
+        if self._left == 0:
+            if self._reserve is None:
+                return None
+            self._block, self._left, self._reserve = iter(self._reserve), len(self._reserve), None
         self._left -= 1
         if self._left < PREFETCH_BELOW and self._reserve is None:
             self._fetch()

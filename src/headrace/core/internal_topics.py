@@ -1,10 +1,17 @@
 """The two topics that brokers keep for themselves, and which of their partitions keeps a key."""
 
+from headrace.core.transactional_id import placement_key
+
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
 _INT_MIN = 1 << 31
+
+
+def coordinating_partition(topic: str, key: str, partitions: int) -> int:
+    """The partition of an internal topic that keeps a group, or a transactional id."""
+    return partition_of(placement_key(key) if topic == TRANSACTION_STATE else key, partitions)
 
 
 def partition_of(key: str, partitions: int) -> int:

@@ -19,6 +19,8 @@ CREATE_MS_MAX = 10_000
 ASK_MS_MAX = 2_000
 ASK_VERSION = 4
 CLIENT_ID = "headrace-coordinator"
+TRANSACTION_RECORD_BYTES_MAX = 16 << 20
+"""One record names all partitions of a transaction, and one batch may end many transactions."""
 KEY_TYPES = {CONSUMER_OFFSETS: 0, TRANSACTION_STATE: 1}
 
 
@@ -80,4 +82,5 @@ def spec(topic: str, config: BrokerConfig, nodes: int) -> NewTopic:
         # More than there are replicas acts as all of them, so that it holds when their number grows.
         settings["min.insync.replicas"] = str(config.transaction_state_log_min_isr)
         settings["unclean.leader.election.enable"] = "false"
+        settings["max.message.bytes"] = str(TRANSACTION_RECORD_BYTES_MAX)
     return NewTopic(topic, partitions, factor, settings=settings)

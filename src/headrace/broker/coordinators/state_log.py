@@ -11,7 +11,7 @@ from typing import Protocol
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.loading import Loading
 from headrace.broker.partitions import Hosted
-from headrace.core.internal_topics import partition_of
+from headrace.core.internal_topics import coordinating_partition
 from headrace.core.partition import Appended
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.batch import BatchHeader, NewRecord, Record, build
@@ -64,7 +64,7 @@ class StateLog:
         if topic is None:
             self._broker.internal_topics.create(self.topic)
             return None
-        return partition_of(key, len(topic.partitions))
+        return coordinating_partition(self.topic, key, len(topic.partitions))
 
     def led(self, index: int) -> Hosted | ErrorCode:
         """14 while it loads, 15 without the topic, 16 where others lead."""

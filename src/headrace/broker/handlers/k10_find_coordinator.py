@@ -7,7 +7,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation, Resource, ResourceType
 from headrace.core.cluster import RegisteredBroker
-from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, partition_of
+from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinating_partition
 from headrace.errors import ErrorCode
 from headrace.wire.messages.coordinators import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -63,7 +63,8 @@ def coordinator_of(broker: Broker, topic: str, key: str) -> RegisteredBroker | N
     if known is None:
         broker.internal_topics.create(topic)
         return None
-    return broker.image.brokers.get(known.partitions[partition_of(key, len(known.partitions))].leader)
+    index = coordinating_partition(topic, key, len(known.partitions))
+    return broker.image.brokers.get(known.partitions[index].leader)
 
 
 def _refused(key: str, error: ErrorCode) -> Coordinator:
