@@ -23,6 +23,7 @@ from headrace.controller.controller import Controller
 from headrace.core.acl import CLUSTER, Allowed, Operation, topic
 from headrace.core.cluster import NO_LEADER, ClusterImage, Diff, Topic
 from headrace.core.partition import Appended
+from headrace.core.verified import Verified, VerifyFirst
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.net.connection import Connection
 from headrace.runtime import Clock, Offload, Random
@@ -111,9 +112,11 @@ class Broker:
             leader = NO_LEADER if leader == self.node_id else leader
         return leader, offline
 
-    def admit(self, partition: Hosted, records: memoryview, now_ms: int) -> Appended | ErrorCode:
+    def admit(
+        self, partition: Hosted, records: memoryview, now_ms: int, verified: Verified | None = None
+    ) -> Appended | ErrorCode | VerifyFirst:
         try:
-            return partition.admit(records, now_ms)
+            return partition.admit(records, now_ms, verified)
         except (OSError, CorruptLog) as failure:
             self.faults.failed(partition, "opening the log", failure)
             return ErrorCode.KAFKA_STORAGE_ERROR

@@ -16,7 +16,8 @@ from headrace.core.cluster import IsrMember, PartitionRecord
 from headrace.core.election import Nodes
 from headrace.core.epochs import EpochList
 from headrace.core.leading import LAG_MS_MAX, Leadership
-from headrace.core.producers import Duplicate, ProducerTable
+from headrace.core.producers import NEVER, Duplicate, ProducerTable
+from headrace.core.verified import VERIFY_FIRST, Verified, VerifyFirst, Verifying, begin
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.wire.batch import (
@@ -34,6 +35,7 @@ from headrace.wire.batch import (
     read_header,
     stamp_append_time,
 )
+from headrace.wire.markers import read_marker
 
 if TYPE_CHECKING:
     from headrace.core.fetch_entries import Entry
@@ -95,7 +97,9 @@ class Partition(Generic[L]):
         "subscribers",
         "topic",
         "topic_id",
+        "undecided_from",
         "unwritten",
+        "verifying",
         "waiting_acks",
     )
 
@@ -120,6 +124,9 @@ class Partition(Generic[L]):
         self.log_end_offset = 0
         self.assigned_end_offset = 0
         self.subscribers: Entry | None = None
+        self.undecided_from = NEVER
+        """No transaction that began below it is undecided, by what is known; -1: look again."""
+        self.verifying: Verifying | None = None
         self.unwritten: Sequence[Accepted] = ()  # a list only while there is something in it
         self.waiting_acks: dict[Callable[[], None], None] | None = None
         self._log: L | None = None
@@ -138,7 +145,16 @@ class Partition(Generic[L]):
 
     @property
     def last_stable_offset(self) -> int:
-        return self.high_watermark
+        """All transactions below it are decided, and their markers committed. It moves with the high watermark only."""
+        high_watermark = self.high_watermark
+        if high_watermark <= self.undecided_from:
+            return high_watermark
+        return self._stable_below(high_watermark)
+
+    def _stable_below(self, high_watermark: int) -> int:
+        if self._log is not None:
+            self.undecided_from = self._log.producers.first_undecided(high_watermark)
+        return max(min(high_watermark, self.undecided_from), self.log_start_offset)
 
     @property
     def is_leading(self) -> bool:
@@ -166,8 +182,14 @@ class Partition(Generic[L]):
         """Semantics of OffsetForLeaderEpoch: where that epoch ended in this log; (-1, -1) when unknown."""
         return self.log.epochs.end_offset_for(epoch, self.log_end_offset)
 
-    def admit(self, records: memoryview, now_ms: int) -> Appended | ErrorCode:
-        """Judges one produced batch; if it is good, gives it offsets and queues its bytes for the turn's write."""
+    def admit(
+        self, records: memoryview, now_ms: int, verified: Verified | None = None
+    ) -> Appended | ErrorCode | VerifyFirst:
+        """Judges one produced batch; if it is good, gives it offsets and queues its bytes for the turn's write.
+
+        The first batch of a transaction needs `verified`, from `begin_verification`. Nothing has happened to a batch
+        that is refused for want of it.
+        """
         if self.error:
             return self.error
         size = len(records)
@@ -178,6 +200,9 @@ class Partition(Generic[L]):
         if verdict:
             return verdict
         producers = self.log.producers  # Opens the log, which may correct what is assigned.
+        transactional = fields[5] & TRANSACTIONAL
+        if transactional and (refused := self._refuse_opening(BatchHeader._make(fields), verified)):
+            return refused
         base_offset = self.assigned_end_offset
         place(records, 0, base_offset, self.leader_epoch)
         header = read_header(records)
@@ -195,6 +220,8 @@ class Partition(Generic[L]):
             header = read_header(records)
         if header.producer_id >= 0:
             producers.record(header, base_offset, now_ms, self.log_end_offset)
+            if transactional:
+                self._note_transaction(header.producer_id)
         end_offset = self.assigned_end_offset = base_offset + header.record_count
         unwritten = self.unwritten
         if type(unwritten) is list:
@@ -202,6 +229,83 @@ class Partition(Generic[L]):
         else:
             self.unwritten = [(records, header)]
         return Appended(base_offset, end_offset, append_time_ms)
+
+    def admit_own(
+        self, records: bytearray | memoryview, now_ms: int, verified: Verified | None = None
+    ) -> Appended | ErrorCode:
+        """A batch that this node has made: the end of a transaction, or a coordinator's records. It is well-formed.
+
+        Records in a transaction may come with what `begin_verification` gave; then that must still be good.
+        """
+        if self.error:
+            return self.error
+        header = read_header(records)
+        marker = read_marker(records) if header.is_control else None
+        producers = self.log.producers
+        if marker is not None:
+            refused = producers.check_marker(header, marker)
+        else:
+            refused = self._refuse_own(header, verified)
+        if refused:
+            return refused
+        base_offset = self.assigned_end_offset
+        place(records, 0, base_offset, self.leader_epoch)
+        header = read_header(records)
+        producers.record(header, base_offset, now_ms, self.log_end_offset, marker)
+        if header.attributes & TRANSACTIONAL:
+            self._note_transaction(header.producer_id)
+        end_offset = self.assigned_end_offset = base_offset + header.record_count
+        if type(self.unwritten) is list:
+            self.unwritten.append((records, header))
+        else:
+            self.unwritten = [(records, header)]
+        return Appended(base_offset, end_offset, -1)
+
+    def _refuse_own(self, header: BatchHeader, verified: Verified | None) -> ErrorCode:
+        if header.size > self.config.max_message_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        if not header.attributes & TRANSACTIONAL:
+            return _NONE
+        producer = self.log.producers.get(header.producer_id)
+        if producer is not None and header.producer_epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if verified is None or self.log.producers.is_open(header.producer_id, header.producer_epoch):
+            return _NONE
+        return _NONE if self._is_good(verified, header.producer_id) else ErrorCode.INVALID_TXN_STATE
+
+    # Transactions.
+
+    def begin_verification(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> Verified | None:
+        """Before the coordinator is asked whether this partition is in a transaction. None: one is open here."""
+        if self.log.producers.is_open(producer_id, epoch):
+            return None
+        if self.verifying is None:
+            self.verifying = {}
+        return begin(self.verifying, producer_id, epoch, sequence, now_ms)
+
+    def _is_good(self, verified: Verified, producer_id: int) -> bool:
+        return self.verifying is not None and self.verifying.get(producer_id) is verified
+
+    def _refuse_opening(self, header: BatchHeader, verified: Verified | None) -> ErrorCode | VerifyFirst | None:
+        """Why a client's batch may not open a transaction; None if it does not, or may."""
+        producers = self.log.producers
+        producer_id, epoch = header.producer_id, header.producer_epoch
+        if producers.is_open(producer_id, epoch) or producers.check(header) is not _NONE:
+            return None
+        if verified is None:
+            return VERIFY_FIRST
+        if not self._is_good(verified, producer_id) or verified.epoch != epoch:
+            return ErrorCode.INVALID_TXN_STATE
+        if header.base_sequence > verified.lowest_sequence:
+            # One that was sent before it is still to come again.
+            return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        return None
+
+    def _note_transaction(self, producer_id: int) -> None:
+        """One of the producer's has gone on, or has ended."""
+        self.undecided_from = self.log.producers.first_undecided(self.high_watermark)
+        if self.verifying:
+            self.verifying.pop(producer_id, None)
 
     def _judge(self, records: memoryview, size: int, fields: tuple[int, ...], now_ms: int) -> ErrorCode:
         (
@@ -233,9 +337,10 @@ class Partition(Generic[L]):
             return ErrorCode.INVALID_RECORD
         if attributes & CODEC_BITS > CODEC_MAX:
             return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        if attributes & TRANSACTIONAL:
-            return ErrorCode.INVALID_TXN_STATE
-        if producer_id >= 0 and (epoch < 0 or seq < 0):
+        if producer_id >= 0:
+            if epoch < 0 or seq < 0:
+                return ErrorCode.INVALID_RECORD
+        elif attributes & TRANSACTIONAL:
             return ErrorCode.INVALID_RECORD
         if attributes & LOG_APPEND_TIME or (
             config.message_timestamp_type != APPEND_TIME
@@ -262,6 +367,7 @@ class Partition(Generic[L]):
         if self.is_leading:
             self.error = error
         self.unwritten = ()
+        self.verifying = None
         self.assigned_end_offset = self.log_end_offset
         self._log = None
 
@@ -274,8 +380,11 @@ class Partition(Generic[L]):
         assert self.log_start_offset <= offset <= self.high_watermark
         self.log_start_offset = offset
 
-    def log_found(self, log_start: int, log_end: int, checkpointed_high_watermark: int) -> None:
+    def log_found(
+        self, log_start: int, log_end: int, checkpointed_high_watermark: int, undecided_from: int = -1
+    ) -> None:
         """What the disk says. Only who leads alone knows that all of it is committed."""
+        self.undecided_from = undecided_from
         self.log_start_offset = log_start
         self.log_end_offset = self.assigned_end_offset = log_end
         if self.leadership is None and self.is_leading:
@@ -302,6 +411,8 @@ class Partition(Generic[L]):
         goes_on = was_leading and record.leader_epoch - self.leader_epoch in (0, 1)
         if record.leader_epoch != self.leader_epoch or not was_leading:
             self._begin_epoch(record.leader_epoch)
+            if self._log is not None:
+                self.undecided_from = -1  # what waits for its sync may hold transactions too
         if len(record.replicas) == 1:
             self.leadership = None
             self.high_watermark = self.log_end_offset
@@ -393,6 +504,7 @@ class Partition(Generic[L]):
         """This node does not lead it, by whatever it knows now. What was queued has been written before."""
         assert not self.unwritten
         self.leadership = None
+        self.verifying = None
         self.error = _NOT_LEADER
         if self._log is not None:
             # Bytes that wait for their sync are there, and the next go after them; they count once they are synced.
@@ -405,14 +517,18 @@ class Partition(Generic[L]):
         before = self.high_watermark, self.log_start_offset
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, end_offset))
         self.log_start_offset = max(self.log_start_offset, min(leader_log_start, self.high_watermark))
+        if self._log is not None and not (self._log.producers.is_settled and self.undecided_from == NEVER):
+            self.undecided_from = self._log.producers.first_undecided(self.high_watermark)
         return before != (self.high_watermark, self.log_start_offset)
 
     def truncated_to(self, offset: int) -> None:
+        self.undecided_from = -1
         self.log_end_offset = self.assigned_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
 
     def restarted_at(self, offset: int) -> None:
         """Everything was dropped; the log begins and ends here."""
+        self.undecided_from = NEVER
         self.log_end_offset = self.assigned_end_offset = offset
         self.high_watermark = self.log_start_offset = offset

@@ -6,14 +6,20 @@ offsets: as many as a producer may have in flight, hence all that it can send ag
 
 from array import array
 from collections.abc import Iterator
+from itertools import takewhile
 from typing import NamedTuple, TypeAlias
 
 from headrace.errors import ErrorCode
 from headrace.wire.batch import CONTROL, NO_SEQUENCE, SEQUENCE_MASK, TRANSACTIONAL, BatchHeader
+from headrace.wire.markers import Marker
 
 WINDOW_BATCHES = 5
 NO_TRANSACTION = -1
 ALL_WRITTEN = 2**63 - 1
+NEVER = 2**63 - 1
+"""Where the first undecided transaction begins if there is none."""
+DECIDED_MAX = 100_000
+"""Transactions of a partition whose markers are not known to be committed; beyond it the oldest count as committed."""
 
 _FIELDS = 4
 _WINDOW_FIELDS = WINDOW_BATCHES * _FIELDS
@@ -36,6 +42,24 @@ class Appended(NamedTuple):
     last_offset: int
     offset_delta: int
     timestamp: int
+
+
+class AbortedTransaction(NamedTuple):
+    """Records of the producer from the first offset to the last, its marker, count as never written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+    """As it was when the marker was written."""
+
+
+class Decided(NamedTuple):
+    """A transaction that has ended; until its marker is committed, readers are not told."""
+
+    producer_id: int
+    first_offset: int
+    marker_offset: int
 
 
 class Producer:
@@ -120,12 +144,16 @@ class ProducerTable:
     The number of producers is bounded by whoever owns the tables: see `idle` and `forget`.
     """
 
-    __slots__ = ("_open", "_producers")
+    __slots__ = ("_decided", "_open", "_producers", "unindexed")
 
     def __init__(self) -> None:
         self._producers: Producers = {}
         # First offset of each open transaction -> producer id, in the order of the log: the first is the lowest.
         self._open: dict[int, int] = {}
+        # In the order of their markers.
+        self._decided: list[Decided] = []
+        self.unindexed: list[AbortedTransaction] = []
+        """In the order of their markers, until whoever writes those to the log takes them."""
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -141,6 +169,36 @@ class ProducerTable:
     def first_open_offset(self) -> int | None:
         """Where the oldest open transaction began."""
         return next(iter(self._open), None)
+
+    @property
+    def oldest_open(self) -> Producer | None:
+        """Whose transaction has been open for longest."""
+        return None if not self._open else self._producers[next(iter(self._open.values()))]
+
+    @property
+    def is_settled(self) -> bool:
+        """No transaction is undecided."""
+        return not (self._open or self._decided)
+
+    def first_undecided(self, high_watermark: int) -> int:
+        """Where the oldest transaction began that is open, or whose marker is not committed; NEVER if there is none."""
+        decided = self._decided
+        if decided and decided[0].marker_offset < high_watermark:
+            committed = sum(1 for _ in takewhile(lambda ended: ended.marker_offset < high_watermark, decided))
+            del decided[:committed]
+        first = next(iter(self._open), NEVER)
+        return min(first, min(ended.first_offset for ended in decided)) if decided else first
+
+    def is_open(self, producer_id: int, epoch: int) -> bool:
+        """Whether the producer, in this epoch, has a transaction here."""
+        producer = self._producers.get(producer_id)
+        return producer is not None and producer.epoch == epoch and producer.transaction_first_offset >= 0
+
+    def open_at(self, offset: int) -> dict[int, int]:
+        """Producer ids and first offsets of what was open when the log ended at `offset`, which is not committed."""
+        was_open = {pid: first for first, pid in self._open.items() if first < offset}
+        was_open.update((e.producer_id, e.first_offset) for e in self._decided if e.first_offset < offset <= e.marker_offset)
+        return was_open
 
     def check(self, header: BatchHeader) -> Duplicate | ErrorCode:
         """What to do with a client's batch that has a producer id. NONE: append it."""
@@ -162,20 +220,37 @@ class ProducerTable:
             return ErrorCode.INVALID_TXN_STATE
         return _OK
 
-    def record(self, header: BatchHeader, base_offset: int, now_ms: int, written_end: int = ALL_WRITTEN) -> None:
+    def check_marker(self, header: BatchHeader, marker: Marker) -> ErrorCode:
+        """Whether the end of a transaction comes from whoever decides on it now. What is refused is of the past."""
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return _OK
+        if header.producer_epoch < producer.epoch:
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        if marker.coordinator_epoch < producer.coordinator_epoch:
+            return ErrorCode.TRANSACTION_COORDINATOR_FENCED
+        return _OK
+
+    def record(
+        self,
+        header: BatchHeader,
+        base_offset: int,
+        now_ms: int,
+        written_end: int = ALL_WRITTEN,
+        marker: Marker | None = None,
+    ) -> None:
         """The batch is in the log at `base_offset`, or will be: up to `written_end` the log is written.
 
-        Nothing is checked: what the log holds is true.
-
-        A control batch ends the transaction; if the coordinator's epoch is known, use `end_transaction`.
+        Nothing is checked: what the log holds is true. `marker` is what a control batch says; without one it ends
+        nothing, as what compaction leaves of a transaction that is gone.
         """
-        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, count = header
+        _, _, _, _, _, attributes, delta, _, timestamp, producer_id, epoch, sequence, _ = header
         if producer_id < 0:
             return
         if attributes & CONTROL:
-            # An emptied control batch is what compaction left of a transaction that is gone.
-            if count:
-                self.end_transaction(producer_id, epoch, -1, timestamp, now_ms)
+            if marker is not None:
+                producer = self._entered(producer_id, epoch, timestamp, now_ms, written_end)
+                self._end_transaction(producer_id, producer, base_offset, marker)
             return
         producer = self._entered(producer_id, epoch, timestamp, now_ms, written_end)
         last_sequence = (sequence + delta) & SEQUENCE_MASK if sequence >= 0 else NO_SEQUENCE
@@ -184,23 +259,27 @@ class ProducerTable:
             producer.transaction_first_offset = base_offset
             self._open[base_offset] = producer_id
 
-    def end_transaction(
-        self, producer_id: int, producer_epoch: int, coordinator_epoch: int, timestamp: int, now_ms: int
-    ) -> int:
-        """A marker is in the log. Returns the first offset of the transaction that it ended, -1 if none was open."""
-        producer = self._entered(producer_id, producer_epoch, timestamp, now_ms)
-        if coordinator_epoch >= 0:
-            producer.coordinator_epoch = coordinator_epoch
+    def _end_transaction(self, producer_id: int, producer: Producer, marker_offset: int, marker: Marker) -> None:
+        producer.coordinator_epoch = marker.coordinator_epoch
         first_offset = producer.transaction_first_offset
+        if first_offset < 0:
+            return
         producer.transaction_first_offset = NO_TRANSACTION
         self._open.pop(first_offset, None)
-        return first_offset
+        if len(self._decided) >= DECIDED_MAX:
+            del self._decided[: DECIDED_MAX // 2]
+        self._decided.append(Decided(producer_id, first_offset, marker_offset))
+        if not marker.committed:
+            stable_offset = next(iter(self._open), marker_offset + 1)
+            self.unindexed.append(AbortedTransaction(producer_id, first_offset, marker_offset, stable_offset))
 
     def restore(self, producers: Producers) -> None:
         """Replace everything, as after a snapshot was read."""
         self._producers = producers
         opened = ((p.transaction_first_offset, pid) for pid, p in producers.items() if p.transaction_first_offset >= 0)
         self._open = dict(sorted(opened))
+        self._decided = []
+        self.unindexed = []
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forget producers idle for that long, except within a transaction. Returns how many."""

@@ -2,8 +2,8 @@
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
 
+from headrace.core.producers import AbortedTransaction as AbortedTransaction
 from headrace.model import Buffer
 
 VERSION = 0
@@ -13,16 +13,6 @@ ENTRY_BYTES = _ENTRY.size
 
 class CorruptTransactionIndex(ValueError):
     """Bytes that are no transaction index. The text is one sentence that says what is wrong."""
-
-
-class AbortedTransaction(NamedTuple):
-    """Records of the producer from the first offset to the last, its marker, count as never written."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
-    last_stable_offset: int
-    """As it was when the marker was written."""
 
 
 def encode_entry(aborted: AbortedTransaction) -> bytes:

@@ -4,13 +4,14 @@ import struct
 from typing import NamedTuple
 
 from headrace.model import Buffer
-from headrace.wire.batch import read_header, read_records
+from headrace.wire.batch import NewRecord, build, read_header, read_records
 from headrace.wire.errors import ProtocolError
 
 _KEY = struct.Struct(">hh")
 """Version, type."""
 _VALUE = struct.Struct(">hi")
 """Version, coordinator epoch."""
+_VERSION = 0
 _ABORT = 0
 _COMMIT = 1
 
@@ -37,3 +38,18 @@ def read_marker(batch: Buffer, pos: int = 0) -> Marker | None:
     if value is None or len(value) < _VALUE.size:
         raise ProtocolError("The end of a transaction names no coordinator epoch.")
     return Marker(kind == _COMMIT, _VALUE.unpack_from(value)[1])
+
+
+def build_marker(
+    producer_id: int, producer_epoch: int, committed: bool, coordinator_epoch: int, now_ms: int
+) -> bytearray:
+    """The batch that ends the producer's transaction, to the byte as Kafka writes it."""
+    key = _KEY.pack(_VERSION, _COMMIT if committed else _ABORT)
+    value = _VALUE.pack(_VERSION, coordinator_epoch)
+    return build(
+        [NewRecord(now_ms, key, value)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
