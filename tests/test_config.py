@@ -64,11 +64,6 @@ def test_a_setting_is_read_as_kafka_reads_it(name: str, text: str, value: object
             "Never",
             "Invalid value 'Never' for message.timestamp.type: it is one of CreateTime, LogAppendTime",
         ),
-        (
-            "cleanup.policy",
-            "compact,delete",
-            "Invalid value 'compact' for cleanup.policy: this version does not compact topics, only delete is possible",
-        ),
         ("cleanup.policy", "", "cleanup.policy is empty: it needs at least one of delete, compact"),
         (
             "compression.type",

@@ -10,6 +10,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from headrace.settings import (
+    DOUBLE_MAX,
     INT_MAX,
     LONG_MAX,
     InvalidSetting,
@@ -30,7 +31,6 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 _DAY_MS = 86_400_000
 
-_NO_COMPACTION = {"compact": "this version does not compact topics, only delete is possible"}
 _COMPRESSION = ("producer", "uncompressed", "zstd", "lz4", "snappy", "gzip")
 _NO_RECOMPRESSION = dict.fromkeys(
     _COMPRESSION[1:], "the broker stores what producers send and never compresses anew, only producer is possible"
@@ -46,9 +46,8 @@ class TopicConfig:
 
     cleanup_policy: tuple[str, ...] = words(
         ("delete",),
-        "What happens to old segments.",
+        "What happens to old records: delete them by age and size, or compact: keep the newest record of each key.",
         choices=("delete", "compact"),
-        not_yet=_NO_COMPACTION,
         inherits=(("log.cleanup.policy", 1),),
     )
     compression_type: str = word(
@@ -60,9 +59,8 @@ class TopicConfig:
     )
     delete_retention_ms: int = whole(
         _DAY_MS,
-        "How long a compacted topic keeps delete markers.",
+        "How long a compacted topic keeps the last word on a key that was deleted, after compaction first met it.",
         inherits=(("log.cleaner.delete.retention.ms", 1),),
-        unused=True,
     )
     file_delete_delay_ms: int = whole(
         60_000,
@@ -95,7 +93,6 @@ class TopicConfig:
         "How long a record may stay uncompacted.",
         low=1,
         inherits=(("log.cleaner.max.compaction.lag.ms", 1),),
-        unused=True,
     )
     max_message_bytes: int = whole(
         1_048_588,
@@ -125,13 +122,11 @@ class TopicConfig:
         low=0,
         high=1,
         inherits=(("log.cleaner.min.cleanable.ratio", 1),),
-        unused=True,
     )
     min_compaction_lag_ms: int = whole(
         0,
         "How long a record stays uncompacted at least.",
         inherits=(("log.cleaner.min.compaction.lag.ms", 1),),
-        unused=True,
     )
     min_insync_replicas: int = whole(
         1,
@@ -260,23 +255,43 @@ class BrokerConfig:
         choices=("all", "latest"),
         dynamic=True,
     )
+    log_cleaner_backoff_ms: int = whole(15_000, "How long compaction waits when no log is dirty enough.", dynamic=True)
+    log_cleaner_dedupe_buffer_size: int = whole(
+        128 << 20,
+        "How much memory all compactions together use to know the newest record of each key. A key takes about 160 "
+        "bytes, in Kafka 24; a log with more keys takes several rounds.",
+        low=1 << 20,
+        dynamic=True,
+    )
     log_cleaner_delete_retention_ms: int = whole(
-        _DAY_MS, "Default of the topic setting delete.retention.ms.", dynamic=True, unused=True
+        _DAY_MS, "Default of the topic setting delete.retention.ms.", dynamic=True
+    )
+    log_cleaner_enable: bool = flag(True, "Whether topics are compacted.")
+    log_cleaner_io_buffer_load_factor: float = real(
+        0.9, "How full the memory for keys may become.", low=0.01, high=1, dynamic=True
+    )
+    log_cleaner_io_buffer_size: int = whole(
+        512 << 10, "How much a compaction reads at a time; a larger batch is read whole.", high=INT_MAX, dynamic=True
+    )
+    log_cleaner_io_max_bytes_per_second: float = real(
+        DOUBLE_MAX, "How much compaction reads and writes per second.", low=1, high=DOUBLE_MAX, dynamic=True
     )
     log_cleaner_max_compaction_lag_ms: int = whole(
-        LONG_MAX, "Default of the topic setting max.compaction.lag.ms.", low=1, dynamic=True, unused=True
+        LONG_MAX, "Default of the topic setting max.compaction.lag.ms.", low=1, dynamic=True
     )
     log_cleaner_min_cleanable_ratio: float = real(
-        0.5, "Default of the topic setting min.cleanable.dirty.ratio.", low=0, high=1, dynamic=True, unused=True
+        0.5, "Default of the topic setting min.cleanable.dirty.ratio.", low=0, high=1, dynamic=True
     )
     log_cleaner_min_compaction_lag_ms: int = whole(
-        0, "Default of the topic setting min.compaction.lag.ms.", dynamic=True, unused=True
+        0, "Default of the topic setting min.compaction.lag.ms.", dynamic=True
+    )
+    log_cleaner_threads: int = whole(
+        1, "How many logs are compacted at a time; at most one per data directory.", low=1, high=64
     )
     log_cleanup_policy: tuple[str, ...] = words(
         ("delete",),
         "Default of the topic setting cleanup.policy.",
         choices=("delete", "compact"),
-        not_yet=_NO_COMPACTION,
         dynamic=True,
     )
     log_flush_interval_messages: int = whole(
@@ -376,7 +391,10 @@ class BrokerConfig:
         dynamic=True,
     )
     own_max_entries: int = whole(
-        1_000_000, "How many resources may have an owner on one node. A setting of Headrace.", high=INT_MAX, dynamic=True
+        1_000_000,
+        "How many resources may have an owner on one node. A setting of Headrace.",
+        high=INT_MAX,
+        dynamic=True,
     )
     own_max_resources_per_connection: int = whole(
         10_000, "How many resources one connection may own. A setting of Headrace.", high=INT_MAX, dynamic=True

@@ -14,6 +14,7 @@ Value: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+DOUBLE_MAX = 1.7976931348623157e308
 
 
 class Kind(IntEnum):
