@@ -201,10 +201,6 @@ class Cluster:
         topic = self.topics.get(partition.topic)
         return None if topic is None else topic.leaders.get(partition.partition)
 
-    def mind(self, topics: Iterable[str]) -> None:
-        """Metadata is asked for these too, whether they exist or not."""
-        self._interest.update(topics)
-
     def permits(self, partition: TopicPartition, node_id: int) -> bool:
         gate = self.outside.gate
         return gate is None or gate.permits(partition, node_id)

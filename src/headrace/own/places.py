@@ -1,0 +1,113 @@
+"""Where a resource is decided: a partition at its leader, any other name at the controller."""
+
+from collections.abc import Iterable
+
+from headrace.client.cluster import Cluster, parse_bootstrap
+from headrace.client.errors import NotReachable
+from headrace.client.outside import Outside
+from headrace.model import TopicPartition
+from headrace.net.peer import Peer, PeerLost
+from headrace.net.transport import Address
+from headrace.wire.errors import ProtocolError
+from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from headrace.wire.messages.own import OwnLeader
+
+CONNECT_MS_MAX = 3_000
+ANSWER_MS_MAX = 3_000
+PARTITION_DIGITS_MAX = 10
+
+
+def partition_named(resource: str) -> TopicPartition | None:
+    """What `topic-0` names, if there is such a partition. The last hyphen splits."""
+    topic, hyphen, index = resource.rpartition("-")
+    if not hyphen or not topic or not index.isascii() or not index.isdigit() or len(index) > PARTITION_DIGITS_MAX:
+        return None
+    partition = TopicPartition(topic, int(index))
+    return partition if str(partition) == resource else None
+
+
+class Places:
+    """What a claimer knows of the cluster, and where brokers have sent it since.
+
+    Each time it asks another broker than before: one may be paused, or cut off and sure of what was true long ago.
+    """
+
+    def __init__(self, bootstrap: str, client_id: str, outside: Outside, resources: Iterable[str]) -> None:
+        self._cluster = Cluster(bootstrap, client_id, outside, creates_topics=False)
+        self._client_id = client_id
+        self._partitions = {resource: partition_named(resource) for resource in resources}
+        topics = {partition.topic for partition in self._partitions.values() if partition is not None}
+        named = [MetadataRequestTopic(name=topic) for topic in sorted(topics)]
+        self._question = MetadataRequest(topics=named, allow_auto_topic_creation=False)
+        self._seeds = parse_bootstrap(bootstrap)
+        self._turn = outside.random.bits(16)
+        self._hints: dict[str, tuple[int, Address]] = {}
+
+    async def learn(self, timeout_ms: int) -> None:
+        """Asks the cluster anew. KafkaError when nobody answers in that time."""
+        with self._cluster.tries(timeout_ms) as tries:
+            while True:
+                try:
+                    await tries.attempt(self.learn_once(), f"no broker of bootstrap {self._cluster.bootstrap} answers")
+                    return
+                except NotReachable as error:
+                    await tries.again(error)
+
+    async def learn_once(self) -> None:
+        """What brokers hinted at is forgotten then. NotReachable when none answers."""
+        addresses = list(dict.fromkeys([*self._cluster.brokers.values(), *self._seeds]))
+        reasons = []
+        for _ in addresses:
+            self._turn += 1
+            try:
+                self._cluster.learn(await self._ask(addresses[self._turn % len(addresses)]))
+                self._hints.clear()
+                return
+            except (PeerLost, TimeoutError, ProtocolError) as error:
+                reasons.append(str(error) or f"nothing came in {ANSWER_MS_MAX} ms")
+        raise NotReachable(f"no broker of bootstrap {self._cluster.bootstrap} answers: {'; '.join(reasons)}")
+
+    def hint(self, resource: str, leader: OwnLeader | None) -> bool:
+        """A broker that does not decide about it names the one that does. Whether that is news."""
+        before = self.of(resource)
+        if leader is not None and leader.id >= 0 and leader.host:
+            self._hints[resource] = leader.id, Address(leader.host, leader.port)
+        return self.of(resource) not in (None, before)
+
+    def of(self, resource: str) -> int | None:
+        """The number of that broker; None while there is none."""
+        if resource in self._hints:
+            return self._hints[resource][0]
+        partition = self.partition(resource)
+        if partition is not None:
+            leader = self._cluster.leader(partition)
+            return None if leader is None else leader.node_id
+        return self._cluster.controller_id if self._cluster.controller_id >= 0 else None
+
+    def partition(self, resource: str) -> TopicPartition | None:
+        """None for a name that is no partition."""
+        partition = self._partitions[resource]
+        topic = None if partition is None else self._cluster.topics.get(partition.topic)
+        return partition if topic is not None and partition and partition.partition in topic.leaders else None
+
+    async def connect(self, node_id: int) -> tuple[Peer, Address]:
+        """A connection to that broker. PeerLost."""
+        hinted = next((address for id_, address in self._hints.values() if id_ == node_id), None)
+        address = hinted or self._cluster.brokers.get(node_id)
+        if address is None:
+            raise PeerLost(f"broker {node_id} is not in the metadata")
+        return await self._connect(address), address
+
+    async def close(self) -> None:
+        await self._cluster.close()
+
+    async def _connect(self, address: Address) -> Peer:
+        network, hub = self._cluster.outside.network, self._cluster.hub
+        return await Peer.connect(network, hub, *address, self._client_id, CONNECT_MS_MAX)
+
+    async def _ask(self, address: Address) -> MetadataResponse:
+        peer = await self._connect(address)
+        try:
+            return await peer.request(self._question, MetadataResponse, timeout_ms=ANSWER_MS_MAX)
+        finally:
+            peer.close()
