@@ -12,6 +12,7 @@ from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
 from headrace.broker.commits import Commits
 from headrace.broker.coordinators.internal_topics import InternalTopics
+from headrace.broker.coordinators.transactions import Transactions
 from headrace.broker.disk import DiskFaults
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.handlers import DECIDED, HANDLERS
@@ -312,6 +313,8 @@ class Node:
         broker.on_connection_closed.append(fetch_events.connection_closed)
         internal_topics = broker.internal_topics = InternalTopics(broker)
         self._parts.append(_Part(internal_topics.close, internal_topics.close))
+        transactions = broker.transactions = Transactions(broker)
+        self._parts.append(_Part(transactions.close, transactions.close))
         replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data

@@ -31,6 +31,7 @@ from headrace.runtime import Clock, Offload, Random
 if TYPE_CHECKING:
     from headrace.broker.coordinators.groups import Groups
     from headrace.broker.coordinators.internal_topics import InternalTopics
+    from headrace.broker.coordinators.transactions import Transactions
 
 log = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Broker:
     absences: Absences = field(init=False)
     internal_topics: "InternalTopics" = field(init=False)
     groups: "Groups" = field(init=False)
+    transactions: "Transactions" = field(init=False)
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)

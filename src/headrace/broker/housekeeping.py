@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators.transaction_sweeps import abort_timed_out, forget_expired
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
@@ -38,6 +39,12 @@ class Housekeeping:
         self._every(config.log_flush_scheduler_interval_ms, self.flush_by_age)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every(config.producer_id_expiration_check_interval_ms, self.expire_producers)
+        self._every(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms, partial(abort_timed_out, self._broker)
+        )
+        self._every(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms, partial(forget_expired, self._broker)
+        )
 
     async def stop(self) -> None:
         for task in self._tasks:

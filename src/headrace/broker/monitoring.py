@@ -5,6 +5,7 @@ from itertools import repeat
 
 from headrace.broker import replica_metrics, replicator_metrics
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import transaction_metrics
 from headrace.broker.metrics import Family, Sample, counter, gauge, labelled, summary
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator import Replicator
@@ -49,6 +50,7 @@ class Monitoring:
         broker, sessions = self._broker, self._broker.fetch_events.sessions
         yield from broker.metrics.families()
         yield from replica_metrics.families(broker)
+        yield from transaction_metrics.families(broker.transactions)
         if isinstance(broker.roles.replicator, Replicator):
             yield from replicator_metrics.families(broker.roles.replicator, broker.clock.monotonic_ms())
         producers = sum(len(partition.log.producers) for partition in broker.partitions.open)

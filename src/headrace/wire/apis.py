@@ -88,7 +88,6 @@ APIS: Final = MappingProxyType(
             _api(
                 coordinators.InitProducerIdRequest,
                 coordinators.InitProducerIdResponse,
-                "A transactional id is answered with COORDINATOR_NOT_AVAILABLE until transactions exist.",
                 "Version 6 (two-phase commit) is not spoken.",
             ),
             _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse),
@@ -137,7 +136,11 @@ APIS: Final = MappingProxyType(
             _api(own.OwnRequest, own.OwnResponse, "Headrace's own: see `own.enable` and `own.advertise`."),
             _api(transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
             _api(transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse),
-            _api(transactions.ListTransactionsRequest, transactions.ListTransactionsResponse),
+            _api(
+                transactions.ListTransactionsRequest,
+                transactions.ListTransactionsResponse,
+                "Version 2 (a regular expression for ids) is not spoken.",
+            ),
             _between_nodes(replication.StepDownRequest, replication.StepDownResponse, "Headrace's own."),
             _api(
                 inspection.InspectRequest,

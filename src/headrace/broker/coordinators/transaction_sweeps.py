@@ -1,0 +1,52 @@
+"""What a transaction coordinator does on its own: ends transactions whose time is over, forgets ids that fell silent.
+
+Both look at a slice of the ids in each turn of the loop.
+"""
+
+import asyncio
+from typing import Final
+
+from headrace.broker.broker import Broker
+from headrace.broker.coordinators.transactions import Kept
+from headrace.core.transaction_log import tombstone_of
+from headrace.errors import ErrorCode
+
+SLICE: Final = 500
+"""Ids that one turn looks at, and tombstones in one batch."""
+
+
+async def abort_timed_out(broker: Broker) -> None:
+    """Whose end cannot be written now is looked at again by the next sweep."""
+    transactions = broker.transactions
+    open_ones = list(transactions.ongoing)
+    for at in range(0, len(open_ones), SLICE):
+        now_ms = broker.clock.wall_ms()
+        for kept in open_ones[at : at + SLICE]:
+            known = kept.transaction
+            if kept in transactions.ongoing and known is not None and known.is_timed_out(now_ms):
+                transactions.fence(kept)
+        await asyncio.sleep(0)
+
+
+async def forget_expired(broker: Broker) -> None:
+    transactions = broker.transactions
+    every = list(transactions)
+    for at in range(0, len(every), SLICE):
+        now_ms, expiration_ms = broker.clock.wall_ms(), broker.config.transactional_id_expiration_ms
+        by_index: dict[int, list[Kept]] = {}
+        for kept in every[at : at + SLICE]:
+            known = kept.transaction
+            if (
+                known is not None
+                and not kept.is_pending
+                and known.is_expired(now_ms, expiration_ms)
+                and transactions.find(kept.transactional_id) is kept
+            ):
+                by_index.setdefault(kept.index, []).append(kept)
+        for index, expired in by_index.items():
+            _forget(broker, index, expired)
+        await asyncio.sleep(0)
+
+
+def _forget(broker: Broker, index: int, expired: list[Kept]) -> ErrorCode:
+    return broker.transactions.forget(index, expired, [tombstone_of(kept.transactional_id) for kept in expired])
