@@ -45,6 +45,10 @@ class File(Protocol):
         """A sync of this very file for another thread, valid whatever happens to `self` meanwhile. Call it once."""
         ...
 
+    def moved(self, path: str) -> None:
+        """Somebody gave the file this name: that is where it is found from now on."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -123,6 +127,10 @@ class Files(Protocol):
         ...
 
     def space(self, directory: str) -> Space: ...
+
+    def apart(self) -> "Files":
+        """The same disk for another thread, or, pickled, for another process: its `File`s are nobody else's."""
+        ...
 
     def lock(self, path: str) -> Lock:
         """Raises AlreadyLocked. The lock ends with the process at the latest."""

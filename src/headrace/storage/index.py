@@ -59,6 +59,11 @@ class _IndexFile:
     def size(self) -> int:
         return self._written_bytes + len(self._pending)
 
+    def moved(self, path: str) -> None:
+        self._path = path
+        if self._file is not None:
+            self._file.moved(path)
+
     def close(self) -> None:
         if self._file is not None:
             self._file.close()

@@ -93,6 +93,9 @@ class MemoryFile:
         twin = MemoryFile(self._files, self.path, self._inode)
         return twin.sync
 
+    def moved(self, path: str) -> None:
+        self.path = path
+
     def close(self) -> None:
         pass
 
@@ -290,6 +293,9 @@ class MemoryFiles:
         self.enter("space", directory)
         self.directory(directory)
         return Space(DISK_BYTES, DISK_BYTES - self._root.size_bytes)
+
+    def apart(self) -> "MemoryFiles":
+        return self
 
     def lock(self, path: str) -> MemoryLock:
         if path in self._locked:

@@ -15,6 +15,9 @@ from headrace.storage.residency import Residency
 PARTS_MAX = 1024
 """Linux takes no more buffers in one writev."""
 
+FILES_APART_MAX = 8
+"""Descriptors of work that is done apart from the loop."""
+
 _FLOCK = struct.Struct("hhqqi")
 
 
@@ -77,6 +80,9 @@ class OsFile:
                 os.close(descriptor)
 
         return sync
+
+    def moved(self, path: str) -> None:
+        self.path = path
 
     def close(self) -> None:
         self._open_files.forget(self)
@@ -203,6 +209,9 @@ class OsFiles:
     def space(self, directory: str) -> Space:
         disk = os.statvfs(directory)
         return Space(disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize)
+
+    def apart(self) -> "OsFiles":
+        return OsFiles(FILES_APART_MAX)
 
     def lock(self, path: str) -> OsLock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -23,6 +23,8 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+SWAP_SUFFIX = ".swap"
+"""Behind the names of a segment that compaction made, until those that it replaces are gone."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 CURSORS_MAX = 32
@@ -55,6 +57,7 @@ class Segment:
         "_index_interval_bytes",
         "_offset_index",
         "_stem",
+        "_swapped",
         "_time_index",
         "_unwritten_entries",
         "base_offset",
@@ -78,10 +81,12 @@ class Segment:
         size: int | None,
         end_offset: int,
         created_ms: int | None,
+        is_swapped: bool = False,
     ) -> None:
-        """`size` is that of the log file; None makes a new one."""
+        """`size` is that of the log file; None makes a new one. `is_swapped`: its files end in `.swap` for now."""
         self._files = files
         self._stem = f"{directory}/{base_offset:020d}"
+        self._swapped = frozenset(SUFFIXES if is_swapped else ())
         self._index_interval_bytes = config.index_interval_bytes
         self._index_bytes_max = config.index_bytes_max
         self._in_memory = indexes_in_memory
@@ -100,7 +105,7 @@ class Segment:
         self._appended_offset = self._appended_at = -1
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
-        path = self._stem + LOG_SUFFIX
+        path = self.path_of(LOG_SUFFIX)
         if size is None:
             self.log: File = files.create(path)
             self.size = 0
@@ -111,7 +116,22 @@ class Segment:
 
     def paths(self) -> list[str]:
         """Every file that belongs to the segment and is there."""
-        return [path for suffix in SUFFIXES if self._files.exists(path := self._stem + suffix)]
+        return [path for suffix in SUFFIXES if self._files.exists(path := self.path_of(suffix))]
+
+    def path_of(self, suffix: str) -> str:
+        return self._stem + suffix + SWAP_SUFFIX if suffix in self._swapped else self._stem + suffix
+
+    def rename_swapped(self, suffix: str) -> None:
+        """The file gets the name that it is to have."""
+        path = self.path_of(suffix)
+        self._swapped -= {suffix}
+        if self._files.exists(path):
+            self._files.rename(path, self._stem + suffix)
+        known = {LOG_SUFFIX: self.log, INDEX_SUFFIX: self._offset_index, TIME_INDEX_SUFFIX: self._time_index}.get(
+            suffix
+        )
+        if known is not None:
+            known.moved(self._stem + suffix)
 
     # Appending
 
@@ -206,7 +226,7 @@ class Segment:
     def open_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         if self._offset_index is not None and self._time_index is not None:
             return self._offset_index, self._time_index
-        offset_path, time_path = self._stem + INDEX_SUFFIX, self._stem + TIME_INDEX_SUFFIX
+        offset_path, time_path = self.path_of(INDEX_SUFFIX), self.path_of(TIME_INDEX_SUFFIX)
         try:
             offset_size, time_size = self._files.size(offset_path), self._files.size(time_path)
         except FileNotFoundError:
@@ -237,7 +257,7 @@ class Segment:
         return self._new_indexes()
 
     def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
-        offset_path, time_path = self._stem + INDEX_SUFFIX, self._stem + TIME_INDEX_SUFFIX
+        offset_path, time_path = self.path_of(INDEX_SUFFIX), self.path_of(TIME_INDEX_SUFFIX)
         self._offset_index = OffsetIndex(self._files, offset_path, self.base_offset, None, self._in_memory)
         self._time_index = TimeIndex(self._files, time_path, self.base_offset, None)
         self._count_entries_left()
@@ -378,7 +398,7 @@ class Segment:
         """Cuts off the batch that holds `offset` and all after it; returns the offset at which the segment ends."""
         found = self.locate(offset)
         if found is None:
-            return self.end_offset
+            return self.find_end()
         position, header = found
         offset_index, time_index = self.open_indexes()
         offset_index.truncate(position)
