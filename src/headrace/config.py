@@ -482,6 +482,9 @@ class BrokerConfig:
     transaction_max_timeout_ms: int = whole(
         900_000, "The longest time that a producer may ask for to end a transaction in.", low=1, high=INT_MAX
     )
+    transaction_partition_verification_enable: bool = flag(
+        True, "Whether the coordinator is asked before a partition takes the first records of a transaction."
+    )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = whole(
         3_600_000, "How often transactional ids that fell silent are looked for.", low=1, high=INT_MAX
     )

@@ -315,6 +315,7 @@ class Node:
         self._parts.append(_Part(internal_topics.close, internal_topics.close))
         transactions = broker.transactions = Transactions(broker)
         self._parts.append(_Part(transactions.close, transactions.close))
+        self._parts.append(_Part(broker.verification.close, broker.verification.close))
         replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data

@@ -18,6 +18,7 @@ from headrace.broker.partitions import Hosted, Partitions
 from headrace.broker.peers import Peers
 from headrace.broker.roles import Roles
 from headrace.broker.store_health import StoreHealth
+from headrace.broker.verification import Verification
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.core.acl import CLUSTER, Allowed, Operation, topic
@@ -58,6 +59,7 @@ class Broker:
     metrics: Metrics
     is_allowed: Allowed
     absences: Absences = field(init=False)
+    verification: Verification = field(init=False)
     internal_topics: "InternalTopics" = field(init=False)
     groups: "Groups" = field(init=False)
     transactions: "Transactions" = field(init=False)
@@ -67,6 +69,7 @@ class Broker:
 
     def __post_init__(self) -> None:
         self.absences = Absences(self.image, self.clock)
+        self.verification = Verification(self)
 
     def connection_closed(self, connection: Connection) -> None:
         for told in self.on_connection_closed:

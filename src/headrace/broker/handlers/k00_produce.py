@@ -1,6 +1,7 @@
 """Produce, versions 3-13: one batch per partition, judged by its header and its checksum, never decoded.
 
-8 says why in words, 9 flexible, 10 tells the current leader, 13 names topics by id. Versions 0-2 are advertised for old
+8 says why in words, 9 flexible, 10 tells the current leader, 11 knows that a transaction may have to be aborted
+(120; 48 before), 13 names topics by id. Versions 0-2 are advertised for old
 clients that look for them, and close the connection, as Kafka 4 does.
 """
 
@@ -8,14 +9,16 @@ import asyncio
 
 from headrace.broker.broker import Broker
 from headrace.broker.current_leaders import current_leader, endpoints
+from headrace.broker.handlers.transactional import may_use
 from headrace.broker.partitions import Hosted, HostedTopic
 from headrace.broker.requests import Request
 from headrace.core import acl
 from headrace.core.leading import Leadership
 from headrace.core.partition import Appended
+from headrace.core.verified import Verified, VerifyFirst
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
-from headrace.wire.batch import CODEC_BITS, MAGIC, MAGIC_AT
+from headrace.wire.batch import CODEC_BITS, MAGIC, MAGIC_AT, read_header
 from headrace.wire.compression import Codec
 from headrace.wire.messages.produce import (
     PartitionProduceData,
@@ -30,6 +33,7 @@ from headrace.wire.struct import maker
 ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ZSTD_SINCE = 7
 CURRENT_LEADER_SINCE = 10
+ABORTABLE_SINCE = 11
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
 
@@ -46,7 +50,9 @@ MESSAGES = {
     ),
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "The sequence does not follow on the last batch of this producer",
     ErrorCode.INVALID_PRODUCER_EPOCH: "A producer with the same id and a newer epoch has written to the partition",
-    ErrorCode.INVALID_TXN_STATE: "There are no transactions here yet",
+    ErrorCode.INVALID_TXN_STATE: "The records belong to no open transaction, or not to the one that is open",
+    ErrorCode.TRANSACTION_ABORTABLE: "The partition is not in the transaction: abort it, and begin another",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "This principal may not use the transactional id",
     ErrorCode.KAFKA_STORAGE_ERROR: "The disk of this partition has failed; the log of the broker says how",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The compression is unknown, or is zstd in a version before 7",
     ErrorCode.INVALID_RECORD: "A partition takes exactly one whole batch of format 2 that is a client's, with records",
@@ -73,9 +79,12 @@ def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
         request.reply(_refuse_all(request.body, ErrorCode.INVALID_REQUIRED_ACKS))
         return
     produce = _Produce(broker, request, acks)
-    if produce.admit():
+    transactional_id = request.body.transactional_id
+    if transactional_id is not None and not may_use(broker, request.principal, _WRITE, transactional_id):
+        produce.refuse(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    elif produce.admit():
         broker.appends.after_turn(produce.settle)
-    else:
+    elif not produce.waits_for_coordinators:
         produce.finish()
 
 
@@ -109,10 +118,22 @@ def _refuse(topic: TopicProduceData, error: ErrorCode) -> TopicProduceResponse:
 class _Produce:
     """One request: judged at once, answered when every partition covers its batch.
 
-    That is when its log end does for acks=1, and its high watermark for acks=all.
+    That is when its log end does for acks=1, and its high watermark for acks=all. A batch that begins a transaction is
+    taken when the coordinator has confirmed it; the others of the request do not wait for that.
     """
 
-    __slots__ = ("_acks", "_broker", "_has_leaders", "_request", "_response", "_timer", "_unsettled", "_waits_at")
+    __slots__ = (
+        "_acks",
+        "_broker",
+        "_has_leaders",
+        "_is_judged",
+        "_request",
+        "_response",
+        "_timer",
+        "_unsettled",
+        "_verifying",
+        "_waits_at",
+    )
 
     def __init__(self, broker: Broker, request: Request[ProduceRequest], acks: int) -> None:
         self._acks = acks
@@ -123,6 +144,8 @@ class _Produce:
         self._timer: asyncio.TimerHandle | None = None
         self._waits_at: Hosted | None = None
         self._has_leaders = False
+        self._verifying = 0
+        self._is_judged = False
 
     def admit(self) -> bool:
         """Whether there is something to wait for."""
@@ -142,7 +165,16 @@ class _Produce:
                 continue
             admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
             answers.append(_topic_answer(name=topic.name, topic_id=topic.topic_id, partition_responses=admitted))
+        self._is_judged = True
         return bool(self._unsettled)
+
+    def refuse(self, error: ErrorCode) -> None:
+        self._response = _refuse_all(self._request.body, error)
+        self.finish()
+
+    @property
+    def waits_for_coordinators(self) -> bool:
+        return self._verifying > 0
 
     def _refusal(self, topic: TopicProduceData, hosted: HostedTopic | None, by_id: bool) -> ErrorCode:
         if hosted is not None:
@@ -191,30 +223,87 @@ class _Produce:
             return _refused(data.index, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         # Records of a request are a writable view of its frame: offsets are put in where they lie.
         outcome = broker.admit(partition, memoryview(records), now_ms)
-        metrics = broker.metrics
         if not isinstance(outcome, Appended):
-            metrics.produce_failed(outcome)
+            if isinstance(outcome, VerifyFirst):
+                return self._verify(partition, data.index, memoryview(records))
+            broker.metrics.produce_failed(outcome)
             return self._refused_answer(hosted.topic_id, data.index, outcome, partition.log_start_offset)
-        base_offset, end_offset, append_time_ms = outcome
-        metrics.bytes_in += len(records)
-        metrics.batches_in += 1
-        metrics.messages_in += end_offset - base_offset
         answer = _answer(
             index=data.index,
             error_code=_NONE,
-            base_offset=base_offset,
-            log_append_time_ms=append_time_ms,
+            base_offset=outcome.base_offset,
+            log_append_time_ms=outcome.append_time_ms,
             log_start_offset=partition.log_start_offset,
         )
-        self._unsettled.append((partition, partition.leadership, end_offset, answer))
-        broker.appends.queue(partition)
+        self._admitted(partition, len(records), outcome, answer)
         return answer
+
+    def _admitted(self, partition: Hosted, size: int, outcome: Appended, answer: PartitionProduceResponse) -> None:
+        metrics = self._broker.metrics
+        metrics.bytes_in += size
+        metrics.batches_in += 1
+        metrics.messages_in += outcome.end_offset - outcome.base_offset
+        self._unsettled.append((partition, partition.leadership, outcome.end_offset, answer))
+        self._broker.appends.queue(partition)
+
+    # The first batch of a transaction.
+
+    def _verify(self, partition: Hosted, index: int, records: memoryview) -> PartitionProduceResponse:
+        header = read_header(records)
+        transactional_id = self._request.body.transactional_id
+        if not transactional_id:
+            self._broker.metrics.produce_failed(ErrorCode.INVALID_TXN_STATE)
+            return _refused(index, ErrorCode.INVALID_TXN_STATE, partition.log_start_offset)
+        answer = _answer(index=index, error_code=_NONE, base_offset=-1, log_start_offset=partition.log_start_offset)
+        self._verifying += 1
+
+        def then(error: ErrorCode, verified: Verified | None) -> None:
+            self._verifying -= 1
+            self._verified(partition, records, answer, error, verified)
+            if self._is_judged and not self._verifying:
+                self._broker.appends.after_turn(self.settle)
+
+        self._broker.verification.verify(
+            partition, transactional_id, header.producer_id, header.producer_epoch, then, header.base_sequence
+        )
+        return answer
+
+    def _verified(
+        self,
+        partition: Hosted,
+        records: memoryview,
+        answer: PartitionProduceResponse,
+        error: ErrorCode,
+        verified: Verified | None,
+    ) -> None:
+        broker = self._broker
+        outcome: Appended | ErrorCode | VerifyFirst = error
+        if not error and self._acks == ACKS_ALL and self._lacks_replicas(partition):
+            outcome = ErrorCode.NOT_ENOUGH_REPLICAS
+        elif not error:
+            outcome = broker.admit(partition, records, broker.clock.wall_ms(), verified)
+        if isinstance(outcome, Appended):
+            answer.base_offset, answer.log_append_time_ms = outcome.base_offset, outcome.append_time_ms
+            self._admitted(partition, len(records), outcome, answer)
+            return
+        if isinstance(outcome, VerifyFirst) or outcome in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE):
+            # The transaction is not open, or has ended while it was asked about.
+            is_known = self._request.version >= ABORTABLE_SINCE
+            outcome = ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE
+        self._not_stored(answer, outcome)
+        if outcome is ErrorCode.NOT_LEADER_OR_FOLLOWER and self._request.version >= CURRENT_LEADER_SINCE:
+            answer.current_leader = current_leader(broker, partition.topic_id, partition.index)
+            self._has_leaders = True
+
+    # Waiting.
 
     @staticmethod
     def _lacks_replicas(partition: Hosted) -> bool:
         return not partition.error and partition.refuses_acks_all()
 
     def settle(self) -> None:
+        if self._verifying:
+            return  # this is asked for again then
         unsettled = self._unsettled
         while unsettled and self._is_settled(*unsettled[-1]):
             unsettled.pop()
