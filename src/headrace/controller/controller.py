@@ -18,6 +18,7 @@ from headrace.controller.ids import new_uuid, text_of
 from headrace.controller.isr_changes import AlterPartitions, Proposal
 from headrace.controller.ledger import Ledger
 from headrace.controller.moves import AskStepDown, Moves
+from headrace.controller.own_keys import OwnKeys
 from headrace.controller.producer_ids import ProducerIds
 from headrace.controller.registration import Past, Place, Registration
 from headrace.controller.topic_changes import CreateTopics, DeleteTopics, GrowTopic
@@ -80,6 +81,7 @@ class Controller:
         self.elections = Elections(self.ledger)
         self.moves = Moves(self.ledger)
         self.duties = Duties(self.ledger, self.elections, self.moves)
+        self.own_keys = OwnKeys(store, image, self.ledger)
         self.campaign = Campaign(store, self.feed, self.registration, self.ledger, self.elections)
         self._store = store
         self._clock = clock
@@ -116,7 +118,12 @@ class Controller:
                 if asyncio.get_running_loop().time() > deadline:
                     raise MetadataStoreError(f"Could not load the cluster's metadata: {failure}") from failure
                 await asyncio.sleep(_RETRY_S)
-        self.feed.listeners[:0] = [self.campaign.after, self.elections.after, self.duties.after]
+        self.feed.listeners[:0] = [
+            self.campaign.after,
+            self.elections.after,
+            self.duties.after,
+            self.own_keys.after,
+        ]
         self.feed.follow()
 
     async def register(self, host: str, port: int, rack: str | None = None, **more: Any) -> None:
@@ -134,7 +141,7 @@ class Controller:
                     raise MetadataStoreError(f"Could not register node {self.image.node_id}: {failure}") from failure
                 await asyncio.sleep(_RETRY_S)
         self._spawn(self.campaign.run(), self.elections.run(), self.duties.see_off())
-        self._spawn(self.duties.rebalance(), self.duties.sweep())
+        self._spawn(self.duties.rebalance(), self.duties.sweep(), self.own_keys.sweep())
 
     async def ready(self, timeout_s: float) -> bool:
         """Waits until no partition names this node its leader in an earlier incarnation."""

@@ -26,6 +26,10 @@ from headrace.core.cluster import (
     ClusterNamed,
     ControllerIs,
     OfflineReplicas,
+    Owned,
+    OwnedGone,
+    OwnedPut,
+    OwnedRecord,
     PartitionPut,
     PartitionRecord,
     TopicGone,
@@ -70,7 +74,9 @@ class Deltas:
         deleted: set[tuple[bytes, int]] = set()
         for event in revision.events:
             key = event.key
-            if key.startswith(records.PARTITIONS):
+            if key.startswith(records.OWNED):
+                changes.append(_owned(event))
+            elif key.startswith(records.PARTITIONS):
                 if event.value is None:
                     deleted.add(records.partition_in(key))
                 else:
@@ -201,6 +207,13 @@ def _uncounted(loaded: Loaded) -> dict[bytes, dict[int, StoredPartition]]:
         if len(partitions) > count:
             left[topic_id] = {index: stored for index, stored in partitions.items() if index >= count}
     return left
+
+
+def _owned(event: Event) -> Change:
+    group, resource = records.owned_in(event.key)
+    if event.value is None:
+        return OwnedGone(group, resource)
+    return OwnedPut(group, resource, Owned(records.decode(OwnedRecord, event.key, event.value), event.mod_rev))
 
 
 def _overrides(event: Event) -> StoredOverrides:

@@ -15,6 +15,10 @@ from headrace.core.cluster import (
     Controller,
     ControllerIs,
     OfflineReplicas,
+    Owned,
+    OwnedGone,
+    OwnedPut,
+    OwnedRecord,
     PartitionPut,
     PartitionRecord,
     Topic,
@@ -76,6 +80,8 @@ class Loaded:
     offline: dict[int, dict[int, Replicas]] = field(default_factory=dict)
     """By node and part."""
     office: Office | None = None
+    owned: dict[tuple[str, str], Owned] = field(default_factory=dict)
+    """By group and resource."""
 
 
 def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
@@ -116,6 +122,8 @@ def _decode_rare(kv: KV, loaded: Loaded) -> None:
     elif key.startswith(records.OFFLINE):
         broker_id, part = records.offline_in(key)
         loaded.offline.setdefault(broker_id, {})[part] = offline_replicas(key, value)
+    elif key.startswith(records.OWNED):
+        loaded.owned[records.owned_in(key)] = Owned(records.decode(OwnedRecord, key, value), rev)
     elif key == records.CONTROLLER_KEY:
         loaded.office = Office(records.decode(records.ControllerRecord, key, value), create_rev, rev)
     elif key == records.CLUSTER_KEY:
@@ -133,6 +141,7 @@ def controller_of(office: Office | None) -> Controller | None:
 
 def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
     """What turns the image into the snapshot."""
+    yield from _changes_of_owned(image, loaded)
     yield from _changes_of_nodes(image, loaded)
     if loaded.cluster_id != image.cluster_id:
         yield ClusterNamed(loaded.cluster_id)
@@ -154,6 +163,17 @@ def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
             )
         else:
             yield from _changes_of_topic(known_topic, partitions, rev, overrides)
+
+
+def _changes_of_owned(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    for resource, groups in list(image.owned.items()):
+        for group in list(groups):
+            if (group, resource) not in loaded.owned:
+                yield OwnedGone(group, resource)
+    for (group, resource), owned in loaded.owned.items():
+        known = image.owned_of(group, resource)
+        if known is None or known.rev != owned.rev:
+            yield OwnedPut(group, resource, owned)
 
 
 def _changes_of_nodes(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:

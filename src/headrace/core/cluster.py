@@ -60,6 +60,26 @@ class BrokerRecord(msgspec.Struct, frozen=True, tag_field="v", tag=1):
     """The broker epoch that its data directory had seen before this registration."""
 
 
+class OwnedRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag=1):
+    """A generation that outlives its owner, as the store holds it."""
+
+    generation: int
+    principal: str
+    holder: str
+    """Who may resume it: what a claimer calls itself, or the client.id of one that claimed by it."""
+    retain_ms: int
+    """How long after the loss it counts."""
+    topic_id: str = ""
+    """In hexadecimal; empty for a name. A key of another topic counts as absent."""
+    exclusive: int = 0
+    """Bits: while it counts nobody but the owner may produce (1), or fetch (2)."""
+
+
+class Owned(NamedTuple):
+    record: OwnedRecord
+    rev: int
+
+
 class RegisteredBroker(NamedTuple):
     """A registration as the image holds it: `intact_since` is never 0 when it was made by `registered`."""
 
@@ -188,6 +208,19 @@ class ControllerIs(NamedTuple):
     controller: Controller | None
 
 
+class OwnedPut(NamedTuple):
+    """What is remembered of the owner of a resource in a group."""
+
+    group: str
+    resource: str
+    owned: Owned
+
+
+class OwnedGone(NamedTuple):
+    group: str
+    resource: str
+
+
 Change = (
     ClusterNamed
     | TopicPut
@@ -199,6 +232,8 @@ Change = (
     | BrokerGone
     | OfflineReplicas
     | ControllerIs
+    | OwnedPut
+    | OwnedGone
 )
 
 
@@ -220,6 +255,8 @@ class Diff:
     offline_changed: set[int] = field(default_factory=set)
     """Nodes whose announced offline replicas changed."""
     controller_changed: bool = False
+    owned_changed: list[tuple[str, str]] = field(default_factory=list)
+    """Groups and resources of which something else is remembered now."""
 
 
 class ClusterImage:
@@ -235,6 +272,9 @@ class ClusterImage:
         self.brokers: dict[int, RegisteredBroker] = {}
         self.offline: dict[int, frozenset[tuple[bytes, int]]] = {}
         self.controller: Controller | None = None
+        self.owned: dict[str, dict[str, Owned]] = {}
+        """By resource and group."""
+        self.owned_count = 0
         self.rev = 0
         """The last revision of the store that is in here."""
         self.partitions_count = 0
@@ -294,6 +334,8 @@ class ClusterImage:
                     self.cluster_id = cluster_id
                 case BrokerPut() | BrokerGone() | OfflineReplicas() | ControllerIs():
                     self._change_nodes(change, diff)
+                case OwnedPut() | OwnedGone():
+                    self._change_owned(change, diff)
         return diff
 
     def _change_nodes(self, change: BrokerPut | BrokerGone | OfflineReplicas | ControllerIs, diff: Diff) -> None:
@@ -316,6 +358,27 @@ class ClusterImage:
             case ControllerIs(controller):
                 diff.controller_changed |= controller != self.controller
                 self.controller = controller
+
+    def owned_of(self, group: str, resource: str) -> Owned | None:
+        return self.owned.get(resource, {}).get(group)
+
+    def _change_owned(self, change: OwnedPut | OwnedGone, diff: Diff) -> None:
+        group, resource = change.group, change.resource
+        known = self.owned_of(group, resource)
+        if isinstance(change, OwnedPut):
+            if known is not None and known.rev >= change.owned.rev:
+                return
+            self.owned.setdefault(resource, {})[group] = change.owned
+            self.owned_count += known is None
+        else:
+            if known is None:
+                return
+            groups = self.owned[resource]
+            del groups[group]
+            if not groups:
+                del self.owned[resource]
+            self.owned_count -= 1
+        diff.owned_changed.append((group, resource))
 
     def _put_topic(self, change: TopicPut, diff: Diff) -> None:
         known = self.topics.get(change.name)

@@ -1,10 +1,11 @@
 """What stands in the metadata store: its keys, and the values as JSON with a version."""
 
 from typing import TypeVar
+from urllib.parse import quote, unquote
 
 import msgspec
 
-from headrace.core.cluster import BrokerRecord, PartitionRecord
+from headrace.core.cluster import BrokerRecord, OwnedRecord, PartitionRecord
 from headrace.metadata.store import UnreadableMetadata
 
 VERSION = 1
@@ -19,6 +20,7 @@ BROKERS = b"/b/"
 UNFINISHED = b"/gc/"
 CONTROLLER_KEY = b"/controller"
 OFFLINE = b"/od/"
+OWNED = b"/own/"
 _ALL_BROKERS = b"default"
 
 
@@ -86,6 +88,7 @@ R = TypeVar(
     ControllerRecord,
     OfflineRecord,
     BrokerRecord,
+    OwnedRecord,
 )
 
 
@@ -115,6 +118,16 @@ def unfinished_key(topic_id: bytes) -> bytes:
 
 def offline_key(broker_id: int, part: int) -> bytes:
     return b"%s%d/%d" % (OFFLINE, broker_id, part)
+
+
+def owned_key(group: str, resource: str) -> bytes:
+    return OWNED + f"{quote(group, safe='')}/{quote(resource, safe='')}".encode()
+
+
+def owned_in(key: bytes) -> tuple[str, str]:
+    """Group and resource."""
+    group, _, resource = key[len(OWNED) :].decode().partition("/")
+    return unquote(group), unquote(resource)
 
 
 def broker_in(key: bytes) -> int:
@@ -153,7 +166,8 @@ def encode(
     | ProducerIdsRecord
     | ControllerRecord
     | OfflineRecord
-    | BrokerRecord,
+    | BrokerRecord
+    | OwnedRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
 
