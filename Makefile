@@ -8,7 +8,7 @@ SHELL := bash
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
-CODE := src tests tools $(wildcard bench)
+CODE := src tests tools examples $(wildcard bench)
 
 # What one run may be told: `make up PORT=9192`, `make test ARGS='-k produce'`, `make hunt FACTOR=500 MINUTES=60 SEEDS=20000`.
 PORT ?= 9092

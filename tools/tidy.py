@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 
-FOLDERS = ("src", "tests", "tools", "bench", "docs", ".ci")
+FOLDERS = ("src", "tests", "tools", "bench", "docs", "examples", ".ci")
 TOP_FILES = ("Makefile", "README.md", "CHANGELOG.md", "pyproject.toml")
 SUFFIXES = frozenset({".py", ".md", ".toml", ".mk", ".xml", ".json", ".js", ".java", ".txt", ".sh", ".yaml", ""})
 SKIPPED_FOLDERS = frozenset({"__pycache__", "headrace.egg-info", "out", "node_modules"})

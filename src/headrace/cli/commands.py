@@ -36,6 +36,14 @@ GROUPS = {
   headrace cluster failed
 """,
     ),
+    "own": (
+        "See who owns what, and own it: single readers and single writers.",
+        """
+  headrace own list
+  headrace own claim indexers orders-0 --wait
+  headrace own watch indexers
+""",
+    ),
     "node": (
         "What can be done about a single node.",
         """
@@ -208,6 +216,54 @@ next leader epoch, or when the node is started again.""",
         """
   headrace cluster sessions
   headrace cluster sessions --json
+""",
+    ),
+    "own list": Command(
+        "headrace.cli.own:list_owners",
+        """Show who owns what, for how long and at which generation, and who was refused last.
+
+A resource is a partition, such as orders-0, or any other name. It has one owner at a time in each group, and every
+owner a higher generation than the one before. A resource that nobody owns is listed for as long as its last generation
+is remembered.""",
+        """
+  headrace own list
+  headrace own list indexers --json
+""",
+    ),
+    "own watch": Command(
+        "headrace.cli.own:watch",
+        "Show who owns what, and then every change of it, until Ctrl-C.",
+        """
+  headrace own watch
+  headrace own watch indexers --every 200ms --json
+""",
+    ),
+    "own claim": Command(
+        "headrace.cli.own:claim",
+        """Own partitions, or anything with a name, until Ctrl-C.
+
+Without --generation only what nobody owns is claimed: the command fails and names the owner, or with --wait it waits its
+turn. With --generation it is taken over, if that is the last generation there was: `headrace own list` shows it.
+
+It says when the ownership is lost, because a leader moved or a connection broke, and when it is regained. It ends with
+exit code 1 when somebody else has taken over.""",
+        """
+  headrace own claim indexers orders-0
+  headrace own claim indexers orders-0 orders-1 --wait
+  headrace own claim indexers orders-0 --generation 7 --exclusive produce
+  headrace own claim backups nightly --json
+""",
+    ),
+    "own release": Command(
+        "headrace.cli.own:release",
+        """Free what a dead owner left behind, or with --evict what a living one has.
+
+An owner that dies leaves its generation behind, and whatever it had for itself (--exclusive) stays closed for others,
+for a day unless it asked otherwise. This frees it at once. The generation stays known, so that the old owner cannot
+come back with it.""",
+        """
+  headrace own release indexers orders-0
+  headrace own release indexers orders-0 --evict
 """,
     ),
     "sim": Command(

@@ -10,6 +10,7 @@ from headrace.cli.outcome import UsageError
 
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _AGO = re.compile(r"-(\d{1,12})(ms|s|m|h|d)")
+_SPAN = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 _SIZE = re.compile(r"(\d{1,12})(k|m|g)?b?", re.IGNORECASE)
 _SIZE_BYTES = {None: 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 SIZE_BYTES_MAX = 100 << 20
@@ -104,6 +105,13 @@ def absolute_metadata(text: str) -> str:
     if not all(address.strip() for address in addresses):
         raise UsageError(f"--metadata takes sqlite:FILE or etcd://HOST:PORT,HOST:PORT, not {text!r}")
     return f"etcd://{','.join(address.strip() for address in addresses)}"
+
+
+def parse_span_ms(text: str, option: str) -> int:
+    """A time with its unit: 500ms, 2s, 1m."""
+    if match := _SPAN.fullmatch(text):
+        return max(1, int(match[1]) * _UNIT_MS[match[2]])
+    raise UsageError(f"{option} takes a time such as 500ms or 2s, not {text!r}")
 
 
 def parse_size(text: str, option: str) -> int:

@@ -50,6 +50,18 @@ class Ownership:
         return self._holdings.fence_offsets
 
     @property
+    def generation(self) -> int:
+        """Where one resource was claimed."""
+        (generation,) = self.generations.values()
+        return generation
+
+    @property
+    def fence_offset(self) -> int:
+        """Where one partition was claimed."""
+        (offset,) = self.fence_offsets.values()
+        return offset
+
+    @property
     def reason(self) -> str:
         """Of the last loss, for a person; empty when there was none."""
         return self._holdings.reason
@@ -62,23 +74,28 @@ class Ownership:
         """A `headrace.client.Consumer`, with its settings: `async with ownership.consumer() as consumer`."""
         return OwnedConsumer(self, self._bootstrap, client_id=self.client_id, outside=self._outside, **settings)
 
-    async def backlog(self, resource: str, start: int | None = None, **settings: Any) -> AsyncIterator[ConsumerRecord]:
+    async def backlog(
+        self, resource: str | TopicPartition, start: int | None = None, **settings: Any
+    ) -> AsyncIterator[ConsumerRecord]:
         """The records of an owned partition before its fence, from the first or from `start` on: all that earlier
         owners wrote."""
-        partition = self._holdings.places.partition(resource)
+        name = str(resource)
+        partition = self._holdings.places.partition(name) if name in self.generations else None
         if partition is None:
-            raise ValueError(f"{resource} is not a partition")
+            raise ValueError(f"{name} is not a partition that is owned here")
         async with self.consumer(**settings) as consumer:
             consumer.assign([partition])
             if start is not None:
                 consumer.seek(partition, start)
-            while await consumer.position(partition) < (fence := self.fence_offsets[resource]):
+            while await consumer.position(partition) < (fence := self.fence_offsets[name]):
                 for record in await consumer.poll(POLL_MS):
                     if record.offset < fence:
                         yield record
 
     async def regained(self) -> None:
-        """Until it is held again, which it may be already. OwnershipLost when it is lost for good."""
+        """Until it is held again; at once while it is held. OwnershipLost when it is lost for good."""
+        if not self.lost.is_set():
+            return
         again, gone = (asyncio.ensure_future(e.wait()) for e in (self._holdings.regained, self._holdings.gone))
         try:
             await asyncio.wait((again, gone), return_when=asyncio.FIRST_COMPLETED)

@@ -149,7 +149,17 @@ class SyncOwnership:
         with _entered(self._beside, made) as consumer:
             yield SyncConsumer(self._beside, consumer)
 
-    def backlog(self, resource: str, start: int | None = None, **settings: Any) -> Iterator[ConsumerRecord]:
+    @property
+    def generation(self) -> int:
+        return self._ownership.generation
+
+    @property
+    def fence_offset(self) -> int:
+        return self._ownership.fence_offset
+
+    def backlog(
+        self, resource: str | TopicPartition, start: int | None = None, **settings: Any
+    ) -> Iterator[ConsumerRecord]:
         records = self._ownership.backlog(resource, start, **settings)
         while (record := self._beside.run(_next_of(records))) is not None:
             yield record

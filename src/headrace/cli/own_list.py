@@ -1,0 +1,92 @@
+"""Who owns what, as the brokers tell it; and how it changes."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from headrace.cli.asking import ask_all, say_who_is_silent
+from headrace.cli.cluster import duration
+from headrace.cli.outcome import Failure
+from headrace.client import Admin
+
+Row = dict[str, Any]
+Key = tuple[str, str]
+
+COLUMNS: Mapping[str, Callable[[Row], object]] = {
+    "group": lambda row: row["group"],
+    "resource": lambda row: row["resource"],
+    "generation": lambda row: row["generation"],
+    "owner": lambda row: owner(row),
+    "for": lambda row: "" if row["owner"] is None else duration(row["owner"]["since_ms"]),
+    "exclusive": lambda row: exclusive(row),
+    "standbys": lambda row: row["standbys"],
+    "refused last": lambda row: refused(row),
+}
+
+
+async def gather(admin: Admin, groups: Sequence[str], *, is_repeated: bool = False) -> list[Row]:
+    """Of all brokers, each row with the broker that decides about it."""
+    cluster = await admin.describe_cluster()
+    told = await ask_all(admin, "own", cluster.brokers, groups)
+    if not is_repeated:
+        say_who_is_silent(told)
+    if not told.by_node and not is_repeated:
+        raise Failure("no node has told anything")
+    rows = [{"node": node_id, **row} for node_id, rows in told.by_node.items() for row in rows]
+    return sorted(rows, key=lambda row: (row["group"], row["resource"]))
+
+
+def by_key(rows: Sequence[Row]) -> dict[Key, Row]:
+    return {(row["group"], row["resource"]): row for row in rows}
+
+
+def owner(row: Row) -> str:
+    held = row["owner"]
+    return "nobody" if held is None else f"{held['client_id']} at {held['address']}"
+
+
+def exclusive(row: Row) -> str:
+    return ", ".join(row["exclusive"])
+
+
+def refused(row: Row) -> str:
+    last = row["refused"]
+    if last is None:
+        return ""
+    when = datetime.fromtimestamp(last["wall_ms"] / 1000).isoformat(" ", "seconds")
+    return f"{last['client_id']} at {last['address']}, {when}"
+
+
+def changes(before: Mapping[Key, Row], now: Mapping[Key, Row]) -> Iterator[Row]:
+    """One for each resource whose owner, generation or last refusal is another than before."""
+    at = datetime.now().isoformat(" ", "seconds")
+    for key in sorted({*before, *now}):
+        old, new = before.get(key), now.get(key)
+        if _gist(old) != _gist(new):
+            group, resource = key
+            what = "refused" if _owner_gist(old) == _owner_gist(new) else "free" if not _is_owned(new) else "owned"
+            yield {"at": at, "group": group, "resource": resource, "event": what, "now": new, "before": old}
+
+
+def sentence(change: Row) -> str:
+    new: Row = change["now"] or {"owner": None, "generation": 0, "refused": None}
+    about = f"{change['at']}  {change['resource']} of group {change['group']}"
+    if change["event"] == "owned":
+        return f"{about} is owned by {owner(new)} at generation {new['generation']}"
+    if change["event"] == "refused":
+        return f"{about} was refused to {refused(new)}"
+    return f"{about} is owned by nobody"
+
+
+def _is_owned(row: Row | None) -> bool:
+    return row is not None and row["owner"] is not None
+
+
+def _owner_gist(row: Row | None) -> object:
+    if row is None or row["owner"] is None:
+        return None
+    return row["generation"], row["owner"]["client_id"], row["owner"]["address"]
+
+
+def _gist(row: Row | None) -> object:
+    return None if row is None else (_owner_gist(row), row["refused"])
