@@ -19,7 +19,7 @@ from headrace.client.descriptions import (
     ResourceType,
     TopicDescription,
 )
-from headrace.client.errors import BufferFull, NotReachable, TimedOut
+from headrace.client.errors import BufferFull, Fenced, NotReachable, TimedOut, TransactionFailed
 from headrace.client.fetched import ConsumerRecord
 from headrace.client.offsets import OffsetAndTimestamp
 from headrace.client.outside import Outside
@@ -37,6 +37,7 @@ __all__ = [
     "CreatedTopic",
     "Elected",
     "ElectionType",
+    "Fenced",
     "LogDirDescription",
     "LogDirPartition",
     "NewTopic",
@@ -50,4 +51,5 @@ __all__ = [
     "ResourceType",
     "TimedOut",
     "TopicDescription",
+    "TransactionFailed",
 ]

@@ -24,6 +24,7 @@ class Identity(NamedTuple):
 
     producer_id: int
     epoch: int
+    transactional_id: str | None = None
 
 
 class Pending(NamedTuple):
@@ -66,13 +67,14 @@ class Batch:
 
     def encoded(self, codec: Codec, identity: Identity | None) -> Buffer:
         if self.data is None:
-            producer_id, epoch = identity or (-1, -1)
+            producer_id, epoch, transactional_id = identity or Identity(-1, -1)
             self.data = build(
                 [pending.record for pending in self.pending],
                 codec=codec,
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 base_sequence=self.base_sequence,
+                transactional=transactional_id is not None,
             )
         return self.data
 
@@ -193,6 +195,21 @@ class PartitionQueue:
         for batch in self.waiting:
             batch.forget_sequence()
         return lost
+
+    def take_unsent(self) -> list[Batch]:
+        """All that is not in flight leaves, for good."""
+        taken = [*self.failed, *self.waiting]
+        self.failed.clear()
+        self.waiting.clear()
+        self.gap = ""
+        return taken
+
+    def begin_anew(self) -> None:
+        """Under another identity, once there is nothing in it."""
+        assert not self.batches()
+        self.identity = self.broken_identity = None
+        self._next_sequence = 0
+        self._is_begun = False
 
     def batches(self) -> list[Batch]:
         return [*self.in_flight, *self.failed, *self.waiting]

@@ -91,7 +91,7 @@ class Cluster:
         address = self.brokers.get(node_id)
         if address is None:
             raise PeerLost(f"broker {node_id} is not in the metadata")
-        return await self._peer_at(address)
+        return await self.peer_at(address)
 
     async def another_peer(self, node_id: int) -> Peer:
         """A connection beside the one that others use. The caller closes it."""
@@ -111,12 +111,13 @@ class Cluster:
         reasons = []
         for address in dict.fromkeys([*self.brokers.values(), *self._seeds]):
             try:
-                return await self._peer_at(address)
+                return await self.peer_at(address)
             except PeerLost as error:
                 reasons.append(str(error))
         raise NotReachable(f"no broker of bootstrap {self.bootstrap} answers: {'; '.join(reasons)}")
 
-    async def _peer_at(self, address: Address) -> Peer:
+    async def peer_at(self, address: Address) -> Peer:
+        """PeerLost when nobody answers there."""
         peer = self._peers.get(address)
         if peer is not None and not peer.closed:
             return peer

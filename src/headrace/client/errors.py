@@ -24,6 +24,14 @@ class BufferFull(KafkaError):
         super().__init__(ErrorCode.RECORD_LIST_TOO_LARGE, message)
 
 
+class Fenced(KafkaError):
+    """The transactional id belongs to another producer now, or the coordinator took it back. This one is of no use."""
+
+
+class TransactionFailed(KafkaError):
+    """Something of the transaction is lost: `abort()` it, then begin again."""
+
+
 def topic_error(code: int, topic: str, otherwise: str) -> KafkaError:
     """What a person has to know of a topic that a broker refuses; `otherwise` where the code says nothing plain."""
     if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

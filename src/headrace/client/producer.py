@@ -1,19 +1,25 @@
 """`Producer`: writes records to topics."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal
 
 from headrace.client.batches import Pending, RecordMetadata
 from headrace.client.cluster import Cluster, Topic
-from headrace.client.errors import BufferFull
+from headrace.client.errors import BufferFull, TransactionFailed
 from headrace.client.outside import Outside
 from headrace.client.sender import Delivery, Sender
+from headrace.client.transactions import Phase, ProducerTransactions
 from headrace.core.murmur2 import partition_for
 from headrace.errors import ErrorCode, KafkaError
+from headrace.model import TopicPartition
 from headrace.wire.compression import codec_named
 from headrace.wire.records import NewRecord, size_bound
+
+LEAVE_MS_MAX = 5_000
+"""How long a producer that is closed tries to abort its transaction."""
 
 BREATH_BYTES = 256 << 10
 """A loop of `ready()` and `send()` lets the event loop send something every so many bytes."""
@@ -38,12 +44,16 @@ class Producer:
         buffer_bytes: int = 32 << 20,
         delivery_ms_max: int = 120_000,
         request_ms_max: int = 30_000,
+        transactional_id: str | None = None,
+        transaction_timeout_ms: int = 60_000,
         client_id: str = "headrace",
         outside: Outside | None = None,
     ) -> None:
         if acks not in ("all", -1, 0, 1):
             raise ValueError(f"acks is 0, 1 or all, not {acks!r}")
         acks_number = -1 if acks == "all" else int(acks)
+        if transactional_id is not None and (acks_number != -1 or idempotent is False):
+            raise ValueError("a transactional producer is idempotent, and needs acks=all")
         if idempotent and acks_number != -1:
             raise ValueError(f"an idempotent producer needs acks=all, not acks={acks}")
         self._delivery = Delivery(
@@ -57,6 +67,11 @@ class Producer:
         )
         self._outside = outside or Outside()
         self._cluster = Cluster(bootstrap, client_id, self._outside, creates_topics=True)
+        self._transactions = (
+            None
+            if transactional_id is None
+            else ProducerTransactions(self._cluster, transactional_id, transaction_timeout_ms, delivery_ms_max)
+        )
         self._sender: Sender | None = None
         self._buffer_bytes = buffer_bytes
         self._used_bytes = 0
@@ -67,14 +82,16 @@ class Producer:
         self._placing: dict[str, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> "Producer":
-        self._sender = Sender(self._cluster, self._delivery, self._settled)
+        self._sender = Sender(self._cluster, self._delivery, self._settled, self._transactions)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None:
+            if self._transactions is not None:
+                await self._leave_transaction(self._transactions)
+            elif kind is None:
                 await self.flush()
         finally:
             await self._close()
@@ -91,6 +108,8 @@ class Producer:
     ) -> "asyncio.Future[RecordMetadata]":
         """Takes the record; the future tells where it was stored, or raises KafkaError. BufferFull: see `ready`."""
         sender = self._running()
+        if self._transactions is not None:
+            self._transactions.expect_open("send")
         if not (value is None or isinstance(value, bytes)) or not (key is None or isinstance(key, bytes)):
             raise TypeError("key and value of a record are bytes or None")
         timestamp = self._outside.clock.wall_ms() if timestamp_ms is None else timestamp_ms
@@ -125,6 +144,81 @@ class Producer:
             await asyncio.wait(list(self._placing.values()))
         await sender.flush()
 
+    # Transactions, for a producer with a transactional id.
+
+    async def init(self) -> None:
+        """Fences whoever used the transactional id before, and ends what they left open. `begin` does it if need be."""
+        await self._transactional().init()
+
+    async def begin(self) -> None:
+        transactions = self._transactional()
+        if transactions.phase is Phase.NEW:
+            await transactions.init()
+        transactions.begin()
+
+    async def send_offsets(self, offsets: Mapping[TopicPartition, int], group: str) -> None:
+        """If the transaction commits, these are the offsets from which the group reads on."""
+        await self._transactional().add_offsets(group, offsets)
+
+    async def commit(self) -> None:
+        """All records and offsets of the transaction become readable, or none: then it raises.
+
+        TransactionFailed: abort it. Fenced: another producer took over. TimedOut: it is not known; commit again to know.
+        """
+        transactions = self._transactional()
+        transactions.expect_open("commit")
+        await self.flush()
+        transactions.expect_open("commit")
+        await transactions.end(commit=True)
+
+    async def abort(self) -> None:
+        """Nothing of the transaction will ever be read by those who read what is committed."""
+        transactions, sender = self._transactional(), self._running()
+        transactions.expect_open("abort", may_have_failed=True)
+        if self._placing:
+            await asyncio.wait(list(self._placing.values()))
+        aborted = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the transaction was aborted")
+        needs_epoch = await sender.abandon(aborted)
+        await transactions.end(commit=False)
+        if needs_epoch:
+            await transactions.init()
+        sender.resume(needs_epoch)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator["Producer"]:
+        """`async with producer.transaction():` commits at its end, and aborts when something was raised."""
+        await self.begin()
+        transactions = self._transactional()
+        try:
+            yield self
+        except BaseException:  # whatever it was, nothing of the transaction may be read
+            if transactions.phase is Phase.OPEN:
+                await self.abort()
+            raise
+        if transactions.phase is not Phase.OPEN:
+            return  # it was ended inside
+        try:
+            await self.commit()
+        except TransactionFailed:
+            await self.abort()
+            raise
+
+    def _transactional(self) -> ProducerTransactions:
+        self._running()
+        if self._transactions is None:
+            raise RuntimeError("transactions need a producer with a transactional_id")
+        return self._transactions
+
+    async def _leave_transaction(self, transactions: ProducerTransactions) -> None:
+        """What is not committed is aborted, so that readers need not wait until its time is over. Not at any price."""
+        if transactions.phase is not Phase.OPEN:
+            return
+        try:
+            async with asyncio.timeout(LEAVE_MS_MAX / 1000):
+                await self.abort()
+        except (KafkaError, TimeoutError):
+            pass
+
     async def reach(self, timeout_ms: int) -> None:
         """Until a broker answers. NotReachable when none does in that time."""
         await self._cluster.reach(timeout_ms)
@@ -151,9 +245,8 @@ class Producer:
             sticky = key is None
             partition = self._stick(topic) if key is None else partition_for(key, count)
         if partition not in topic.leaders:
-            self._settled(pending.size)
             text = f"topic {topic.name!r} has {count} partitions; there is no partition {partition}"
-            pending.future.set_exception(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
+            self._lose(pending, KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text))
             return
         queue = sender.queue(topic.name, partition)
         if queue.add(pending, self._outside.clock):
@@ -196,9 +289,14 @@ class Producer:
             if failure is None:
                 self._place(sender, self._cluster.topics[topic], pending, partition)
             else:
-                self._settled(pending.size)
-                if not pending.future.done():
-                    pending.future.set_exception(failure)
+                self._lose(pending, failure)
+
+    def _lose(self, pending: Pending, error: KafkaError) -> None:
+        self._settled(pending.size)
+        if not pending.future.done():
+            pending.future.set_exception(error)
+        if self._transactions is not None:
+            self._transactions.fail(error)
 
     def _settled(self, size: int) -> None:
         self._used_bytes -= size

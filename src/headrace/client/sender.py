@@ -8,6 +8,7 @@ from headrace.client.batches import Batch, Identity, PartitionQueue, RecordMetad
 from headrace.client.beside import Beside
 from headrace.client.cluster import Cluster
 from headrace.client.errors import TimedOut
+from headrace.client.transactions import FENCED, ProducerTransactions
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import ZERO_UUID, Buffer, TopicPartition
 from headrace.net.peer import Peer, PeerLost
@@ -85,9 +86,19 @@ class Sender:
     whatever could have changed that, and when the earliest linger or back-off ends.
     """
 
-    def __init__(self, cluster: Cluster, delivery: Delivery, on_settled: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        delivery: Delivery,
+        on_settled: Callable[[int], None],
+        transactions: ProducerTransactions | None = None,
+    ) -> None:
         """`on_settled` is told how many bytes of records are not held any more."""
         self._cluster = cluster
+        self._transactions = transactions
+        self._joining: asyncio.Task[None] | None = None
+        self._abandoned: KafkaError | None = None  # why nothing more of the open transaction is sent
+        self._lacks_numbers = False  # partitions wait for a batch that will not come: the epoch must change
         self._delivery = delivery
         self._on_settled = on_settled
         self._clock = cluster.outside.clock
@@ -150,6 +161,28 @@ class Sender:
             for batch in queue.batches():
                 self._fail(batch, error)
 
+    async def abandon(self, error: KafkaError) -> bool:
+        """Nothing more of the open transaction is sent. Returns when nothing of it is under way any more: whether the
+        next one needs another epoch."""
+        self._abandon(error)
+        await self.flush()
+        return self._lacks_numbers
+
+    def resume(self, begins_anew: bool) -> None:
+        """With the next transaction; anew if it is under another epoch."""
+        self._abandoned = None
+        if begins_anew:
+            self._lacks_numbers = False
+            for queue in self._queues.values():
+                queue.begin_anew()
+
+    def _abandon(self, error: KafkaError) -> None:
+        if self._abandoned is None:
+            self._abandoned = error
+        for queue in self._queues.values():
+            for batch in queue.take_unsent():
+                self._fail(batch, error)
+
     def _stop_pumping(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -159,6 +192,9 @@ class Sender:
         """What is not settled fails."""
         self._stop_pumping()
         await self._beside.close()
+        if self._joining is not None:
+            self._joining.cancel()
+            await asyncio.gather(self._joining, return_exceptions=True)
         for queue in self._queues.values():
             for batch in queue.batches():
                 self._fail(batch, TimedOut(f"the producer was closed before {queue.partition} had its records"))
@@ -169,6 +205,8 @@ class Sender:
         if self._given_up:
             return
         self._scheduled = False
+        if self._abandoned is not None:
+            self._abandon(self._abandoned)  # also what was placed since
         now_ms = self._clock.monotonic_ms()
         self._wake_ms = now_ms + self._delivery.delivery_ms_max
         ready: dict[int, list[PartitionQueue]] = {}
@@ -203,7 +241,12 @@ class Sender:
         if not self._cluster.permits(queue.partition, leader.node_id):
             self._start("metadata", self._cluster.refresh)  # whoever lets us may know of another leader
             return None
-        if self._delivery.idempotent and queue.identity is None:
+        if self._transactions is not None:
+            if not self._transactions.has(queue.partition):
+                self._join(self._transactions)
+                return None
+            queue.identity = self._transactions.identity
+        elif self._delivery.idempotent and queue.identity is None:
             if self._identity is None or self._identity == queue.broken_identity:
                 self._start("identity", self._identify)
                 return None
@@ -251,7 +294,10 @@ class Sender:
             topics[name].partition_data.append(PartitionProduceData(index=index, records=data))
             batches[ids[name] if version >= TOPIC_IDS_SINCE else name, index] = (queue, queue.in_flight[-1])
         request = ProduceRequest(
-            acks=self._delivery.acks, timeout_ms=self._delivery.request_ms_max, topic_data=list(topics.values())
+            transactional_id=None if self._transactions is None else self._transactions.transactional_id,
+            acks=self._delivery.acks,
+            timeout_ms=self._delivery.request_ms_max,
+            topic_data=list(topics.values()),
         )
         if self._delivery.acks == 0:
             self._tell(peer, request, version, batches)
@@ -314,7 +360,9 @@ class Sender:
             self._succeed(queue, batch, answer.base_offset, answer.log_append_time_ms)
         elif code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and (queue.gap or not was_oldest):
             self._retry(queue, batch, str(error), refresh=False)  # it only came before its turn
-        elif code in IDENTITY_REFUSED and self._delivery.idempotent:
+        elif self._transactions is not None and code in FENCED:
+            self._fail(batch, self._transactions.fenced(code))
+        elif code in IDENTITY_REFUSED and self._delivery.idempotent and self._transactions is None:
             queue.gap = str(error)
             self._retry(queue, batch, str(error), refresh=False)
         elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.pending) > 1:
@@ -326,12 +374,15 @@ class Sender:
             batch.uncertain = batch.uncertain or code in UNCERTAIN
             self._retry(queue, batch, str(error), refresh=code in STALE_METADATA)
         else:
-            if self._delivery.idempotent:
+            if self._delivery.idempotent and self._transactions is None:
                 queue.gap = str(error)  # its number is missing to what follows
             self._fail(batch, error)
         self._put_back(queue)
 
     def _retry(self, queue: PartitionQueue, batch: Batch, failure: str, *, refresh: bool) -> None:
+        if self._abandoned is not None:
+            self._fail(batch, self._abandoned)
+            return
         batch.attempts += 1
         batch.failure = failure
         queue.failed.append(batch)
@@ -381,7 +432,14 @@ class Sender:
         for pending in batch.pending:
             if not pending.future.done():
                 pending.future.set_exception(error)
+                if self._transactions is not None:
+                    pending.future.exception()  # whoever commits hears of it, also if nobody asks this future
         self._finish(batch)
+        if self._transactions is not None:
+            self._lacks_numbers = self._lacks_numbers or batch.base_sequence >= 0
+            self._transactions.fail(error)
+            if self._abandoned is None:
+                self._abandon(error)
 
     def _finish(self, batch: Batch) -> None:
         self._on_settled(batch.size)
@@ -389,6 +447,17 @@ class Sender:
             batch.done.set_result(None)
 
     # Beside.
+
+    def _join(self, transactions: ProducerTransactions) -> None:
+        """The partitions that want it become a part of the transaction."""
+        if self._joining is None or self._joining.done():
+            self._joining = asyncio.ensure_future(transactions.join())
+            self._joining.add_done_callback(lambda _: self._joined(transactions))
+
+    def _joined(self, transactions: ProducerTransactions) -> None:
+        if transactions.failure is not None and self._abandoned is None:
+            self._abandon(transactions.failure)
+        self.schedule()
 
     def _start(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         again_ms = self._beside.start(name, work)
