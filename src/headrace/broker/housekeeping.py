@@ -12,6 +12,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.coordinators.transaction_sweeps import abort_timed_out, forget_expired
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
+from headrace.core import verified
 from headrace.errors import CorruptLog
 from headrace.storage.log_dir import LogDir
 
@@ -111,10 +112,13 @@ class Housekeeping:
 
     async def expire_producers(self) -> None:
         broker = self._broker
-        now_ms = broker.clock.wall_ms()
+        now_ms, monotonic_ms = broker.clock.wall_ms(), broker.clock.monotonic_ms()
 
         def expire(partition: Hosted) -> None:
-            partition.log.producers.expire(now_ms, broker.config.producer_id_expiration_ms)
+            expiration_ms = broker.config.producer_id_expiration_ms
+            partition.log.producers.expire(now_ms, expiration_ms)
+            if partition.verifying:
+                verified.expire(partition.verifying, monotonic_ms, expiration_ms)
 
         await self._sweep(list(broker.partitions.open), "producer expiry", expire)
         _forget_excess(broker.partitions.open)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from itertools import repeat
 
-from headrace.broker import replica_metrics, replicator_metrics
+from headrace.broker import producer_metrics, replica_metrics, replicator_metrics
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import transaction_metrics
 from headrace.broker.metrics import Family, Sample, counter, gauge, labelled, summary
@@ -53,8 +53,7 @@ class Monitoring:
         yield from transaction_metrics.families(broker.transactions)
         if isinstance(broker.roles.replicator, Replicator):
             yield from replicator_metrics.families(broker.roles.replicator, broker.clock.monotonic_ms())
-        producers = sum(len(partition.log.producers) for partition in broker.partitions.open)
-        yield gauge("kafka_server_replicamanager_produceridcount", producers)
+        yield from producer_metrics.families(broker)
         yield gauge("kafka_log_logmanager_offlinelogdirectorycount", len(broker.faults.offline_directories))
         yield counter(
             "headrace_recoverytruncatedbelowhighwatermark_total", broker.partitions.truncated_below_high_watermark

@@ -106,11 +106,7 @@ class FetchEvents:
         self._wake(self.sessions.advanced(partition))
 
     def high_watermark_moved(self, partition: Hosted) -> None:
-        """Without an append."""
-        self._wake(self.sessions.advanced(partition))
-
-    def stable_offset_moved(self, partition: Hosted) -> None:
-        """A transaction ended."""
+        """Without an append. The last stable offset moves with it, and never without."""
         self._wake(self.sessions.advanced(partition))
 
     def log_start_moved(self, partition: Hosted) -> None:

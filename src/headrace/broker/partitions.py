@@ -150,9 +150,11 @@ class Partitions:
         if not directory.exists(name, index):
             return
         remembered = directory.remembered(name, index)
-        if remembered is not None:
+        if remembered is not None and remembered.undecided_from >= 0:
             committed = directory.checkpointed_high_watermark(name, index)
-            partition.log_found(remembered.log_start_offset, remembered.log_end_offset, committed)
+            partition.log_found(
+                remembered.log_start_offset, remembered.log_end_offset, committed, remembered.undecided_from
+            )
             return
         try:
             self._recover(partition, is_replicated)

@@ -24,7 +24,15 @@ Read: TypeAlias = Callable[[Replica, int, int, int, bool], Buffer | ErrorCode]
 """(replica, offset, bytes_max, limit_offset, at_least_one batch) -> whole batches, or why they cannot be had."""
 
 
+FindAborted: TypeAlias = Callable[[Replica, int, Buffer], list[AbortedTransaction] | ErrorCode]
+"""(replica, offset, the records that were read from there on) -> what a reader of them must leave out."""
+
 Part: TypeAlias = tuple[Entry, PartitionData]
+
+
+def none_aborted(replica: Replica, offset: int, records: Buffer) -> list[AbortedTransaction] | ErrorCode:
+    del replica, offset, records
+    return []
 
 
 class Fetch:
@@ -115,11 +123,11 @@ def read_ready(fetch: Fetch, read: Read) -> tuple[dict[Entry, Buffer | ErrorCode
     return found, visited
 
 
-def build_parts(fetch: Fetch, read: Read) -> tuple[list[Part], int]:
+def build_parts(fetch: Fetch, read: Read, find_aborted: FindAborted = none_aborted) -> tuple[list[Part], int]:
     """The partitions of the answer, and how many were looked at: all of them in a full answer, else those with news."""
     session = fetch.session
     found, visited = read_ready(fetch, read) if session.ready else ({}, 0)
-    aborted: list[AbortedTransaction] | None = [] if session.view is View.STABLE else None
+    aborted = find_aborted if session.view is View.STABLE else None
     if fetch.full:
         return [(entry, _data(entry, found.get(entry, NO_RECORDS), aborted)) for entry in session], session.size
     parts = [(entry, _data(entry, records, aborted)) for entry, records in found.items()]
@@ -128,8 +136,16 @@ def build_parts(fetch: Fetch, read: Read) -> tuple[list[Part], int]:
     return parts, visited + len(parts) - len(found)
 
 
-def _data(entry: Entry, found: Buffer | ErrorCode, aborted: list[AbortedTransaction] | None) -> PartitionData:
+def _data(entry: Entry, found: Buffer | ErrorCode, find_aborted: FindAborted | None) -> PartitionData:
     fault = entry.fault
+    if find_aborted is None:
+        aborted: list[AbortedTransaction] | ErrorCode | None = None
+    elif found and not isinstance(found, ErrorCode) and entry.replica is not None:
+        aborted = find_aborted(entry.replica, entry.fetch_offset, found)
+    else:
+        aborted = []
+    if isinstance(aborted, ErrorCode):
+        return error_data(entry.index, aborted)
     if isinstance(found, ErrorCode):
         return error_data(entry.index, found)
     if fault is not None and isinstance(fault, ErrorCode):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from headrace.core import fetch_liveness
-from headrace.core.fetch_answer import Answer, Fetch, Read, build_parts
+from headrace.core.fetch_answer import Answer, Fetch, FindAborted, Read, build_parts, none_aborted
 from headrace.core.fetch_cache import SessionCache
 from headrace.core.fetch_entries import Entry, Replica, Subscriptions, TopicKey, View, watching
 from headrace.core.fetch_session import Fetcher, FetchSession, Throttled, next_epoch
@@ -312,7 +312,9 @@ class FetchSessions:
 
     # Answers.
 
-    def build(self, fetch: Fetch, read: Read, now_ms: int, throttle_ms: int = 0) -> Answer:
+    def build(
+        self, fetch: Fetch, read: Read, now_ms: int, throttle_ms: int = 0, find_aborted: FindAborted = none_aborted
+    ) -> Answer:
         session = fetch.session
         if session.waiter is fetch:
             self._unpark(session)
@@ -323,7 +325,7 @@ class FetchSessions:
         answer = Answer(fetch, fetch.session_id)
         answer.throttle_ms = throttle_ms
         if throttle_ms <= 0:
-            answer.parts, visited = build_parts(fetch, read)
+            answer.parts, visited = build_parts(fetch, read, find_aborted)
             self.partitions_visited += visited
             self.partitions_returned += len(answer.parts)
         if fetch.full:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.core.epochs import EpochList
-from headrace.core.producers import ProducerTable
+from headrace.core.producers import AbortedTransaction, ProducerTable
 from headrace.model import Buffer
-from headrace.storage import producer_state, retention, times
+from headrace.storage import aborts, producer_state, retention, times
 from headrace.storage.checkpoints import format_partition_metadata
 from headrace.storage.epoch_file import EpochFile
 from headrace.storage.files import parent_of
@@ -158,17 +158,29 @@ class Log:
                 self._write(segment, batches[taken:at])
                 if is_fetched:
                     self._record(batches[taken:at], now_ms)
+                if self.producers.unindexed:
+                    self._index_aborted(segment)
                 taken = at
                 segment = self._roll(header.base_offset, now_ms)
                 end = header.size
         self._write(segment, batches[taken:] if taken else batches)
         if is_fetched:
             self._record(batches[taken:], now_ms)
+        if self.producers.unindexed:
+            self._index_aborted(segment)
 
     def _record(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
-        for _, header in batches:
+        for batch, header in batches:
             if header.producer_id >= 0:
-                self.producers.record(header, header.base_offset, now_ms)
+                marker = producer_state.marker_of(batch) if header.is_control else None
+                self.producers.record(header, header.base_offset, now_ms, marker=marker)
+
+    def _index_aborted(self, segment: Segment) -> None:
+        try:
+            aborts.index(self.producers, segment)
+        except OSError as error:
+            self.failure = error
+            raise
 
     def _write(self, segment: Segment, batches: Sequence[tuple[Buffer, BatchHeader]]) -> None:
         if not batches:
@@ -297,6 +309,17 @@ class Log:
         if limit_offset <= segment.base_offset:
             segment = self.segments[self.segments.index_of(limit_offset - 1)]
         return None if offset < segment.base_offset else segment.bytes_between(offset, limit_offset)
+
+    def aborted_in(self, offset: int, records: Buffer) -> list[AbortedTransaction]:
+        """What a reader of these records, which it got from `offset` on, must leave out."""
+        return aborts.overlapping(self.segments, offset, records, self._reindex)
+
+    def _reindex(self, segment: Segment) -> None:
+        """Somebody has spoilt the index of aborted transactions: anew from the batches."""
+        files = self._shared.files
+        offsets = producer_state.snapshot_offsets(files.names(self.directory))
+        end_offset = min(segment.end_offset, self.log_end_offset)
+        producer_state.load(files, self.directory, offsets, self.segments, end_offset, reindex=[segment])
 
     def find_time(self, timestamp: int, limit_offset: int) -> Found | None:
         """The first record at or after `timestamp`: its time, offset and leader epoch."""

@@ -339,14 +339,16 @@ class LogDir:
             if name in failed:
                 self._remembered.pop(name, None)
             elif log.exists and log.segments.active is not None:
+                high_watermark = (high_watermarks or {}).get(name, log.log_end_offset)
                 self._remembered[name] = Remembered(
                     log.topic_id,
                     log.log_start_offset,
                     log.log_end_offset,
-                    (high_watermarks or {}).get(name, log.log_end_offset),
+                    high_watermark,
                     log.segments.active.base_offset,
                     log.segments.active.size,
                     log.size_bytes,
+                    log.producers.first_undecided(high_watermark),
                 )
         self._files.replace(f"{self._logs_path}/{STATE_NAME}", encode_state(self._remembered))
         if failed or not (self.was_clean or self._on_disk <= self._logs.keys()):

@@ -15,6 +15,7 @@ from headrace.storage.files import File, Files
 from headrace.storage.index import NO_TIMESTAMP, OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from headrace.storage.log_config import LogConfig
 from headrace.storage.residency import Residency
+from headrace.storage.txn_index import TransactionIndex
 from headrace.storage.walk import walk
 from headrace.wire.batch import HEADER_BYTES, MAGIC, SIZE_AHEAD_OF_LENGTH, SIZE_MIN, BatchHeader, read_header
 
@@ -23,8 +24,9 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TXN_INDEX_SUFFIX = ".txnindex"
 SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
-SWAP_SUFFIX = ".swap"
-"""Behind the names of a segment that compaction made, until those that it replaces are gone."""
+BESIDE_SUFFIXES = SUFFIXES[1:]
+CLEANED_SUFFIX, SWAP_SUFFIX = ".cleaned", ".swap"
+"""Behind the names of a segment that compaction makes, and of one that is made and replaces others."""
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 CURSORS_MAX = 32
@@ -57,8 +59,9 @@ class Segment:
         "_index_interval_bytes",
         "_offset_index",
         "_stem",
-        "_swapped",
         "_time_index",
+        "_txn_index",
+        "_unnamed",
         "_unwritten_entries",
         "base_offset",
         "created_ms",
@@ -81,12 +84,12 @@ class Segment:
         size: int | None,
         end_offset: int,
         created_ms: int | None,
-        is_swapped: bool = False,
+        ending: str = "",
     ) -> None:
-        """`size` is that of the log file; None makes a new one. `is_swapped`: its files end in `.swap` for now."""
+        """`size` is that of the log file; None makes a new one. `ending` is behind the names of all files for now."""
         self._files = files
         self._stem = f"{directory}/{base_offset:020d}"
-        self._swapped = frozenset(SUFFIXES if is_swapped else ())
+        self._unnamed = dict.fromkeys(SUFFIXES if ending else (), ending)
         self._index_interval_bytes = config.index_interval_bytes
         self._index_bytes_max = config.index_bytes_max
         self._in_memory = indexes_in_memory
@@ -105,6 +108,7 @@ class Segment:
         self._appended_offset = self._appended_at = -1
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._txn_index: TransactionIndex | None = None
         path = self.path_of(LOG_SUFFIX)
         if size is None:
             self.log: File = files.create(path)
@@ -119,19 +123,18 @@ class Segment:
         return [path for suffix in SUFFIXES if self._files.exists(path := self.path_of(suffix))]
 
     def path_of(self, suffix: str) -> str:
-        return self._stem + suffix + SWAP_SUFFIX if suffix in self._swapped else self._stem + suffix
+        return self._stem + suffix + self._unnamed.get(suffix, "")
 
-    def rename_swapped(self, suffix: str) -> None:
-        """The file gets the name that it is to have."""
-        path = self.path_of(suffix)
-        self._swapped -= {suffix}
+    def give_name(self, suffix: str) -> None:
+        """The file loses the ending of its name."""
+        path, named = self.path_of(suffix), self._stem + suffix
+        del self._unnamed[suffix]
         if self._files.exists(path):
-            self._files.rename(path, self._stem + suffix)
-        known = {LOG_SUFFIX: self.log, INDEX_SUFFIX: self._offset_index, TIME_INDEX_SUFFIX: self._time_index}.get(
-            suffix
-        )
-        if known is not None:
-            known.moved(self._stem + suffix)
+            self._files.rename(path, named)
+        known = {LOG_SUFFIX: self.log, INDEX_SUFFIX: self._offset_index, TIME_INDEX_SUFFIX: self._time_index}
+        opened = known.get(suffix)
+        if opened is not None:
+            opened.moved(named)
 
     # Appending
 
@@ -191,7 +194,8 @@ class Segment:
         """Nothing more is expected: the time index gets its last entry, and every entry is in its file."""
         _, time_index = self.open_indexes()
         time_index.append(self.max_timestamp, self.max_timestamp_offset)
-        return [self.log, *self.write_indexes()]
+        written = [self.log, *self.write_indexes()]
+        return written if self._txn_index is None or self._txn_index.file is None else [*written, self._txn_index.file]
 
     def first_timestamp(self) -> int:
         """Age is counted from here, in record time."""
@@ -239,6 +243,13 @@ class Segment:
             return self.rebuild_indexes()
         self.max_timestamp, self.max_timestamp_offset = time_index.last_timestamp, time_index.last_offset
         return offset_index, time_index
+
+    @property
+    def aborted(self) -> TransactionIndex:
+        """The aborted transactions whose markers lie here."""
+        if self._txn_index is None:
+            self._txn_index = TransactionIndex(self._files, self.path_of(TXN_INDEX_SUFFIX), self._in_memory)
+        return self._txn_index
 
     def rebuild_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
         """From the headers of the log."""
@@ -403,14 +414,17 @@ class Segment:
         offset_index, time_index = self.open_indexes()
         offset_index.truncate(position)
         time_index.truncate(header.base_offset)
+        self.aborted.truncate(header.base_offset)
         self.log.truncate(position)
         self.size = position
-        self.end_offset = min(offset, header.base_offset)
         self._cursors = None
         self._appended_offset = self._appended_at = -1
         self._bytes_since_entry = 0
         self.max_timestamp, self.max_timestamp_offset = time_index.last_timestamp, time_index.last_offset
+        # Where compaction left offsets out, the segment ends with the last batch: a restart would find no other end.
+        self.end_offset = self.base_offset
         for _, kept in walk(self.log, offset_index.last_position(), position):
+            self.end_offset = kept.last_offset + 1
             if kept.max_timestamp > self.max_timestamp:
                 self.max_timestamp, self.max_timestamp_offset = kept.max_timestamp, kept.last_offset
         if not position:
@@ -420,6 +434,9 @@ class Segment:
     def close(self) -> None:
         self.log.close()
         self._close_indexes()
+        if self._txn_index is not None:
+            self._txn_index.close()
+            self._txn_index = None
 
     def _close_indexes(self) -> None:
         if self._offset_index is not None:

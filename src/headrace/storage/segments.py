@@ -79,11 +79,15 @@ class Segments:
 
     def headers_from(self, offset: int) -> Iterator[tuple[Segment, BatchHeader]]:
         """Every batch that ends at `offset` or later."""
+        return ((segment, header) for segment, _, header in self.batches_from(offset))
+
+    def batches_from(self, offset: int) -> Iterator[tuple[Segment, int, BatchHeader]]:
+        """The same, with where in its segment each begins."""
         for segment in self._segments[self.index_of(offset) :]:
             found = segment.locate(offset)
             if found is not None:
-                for _, header in walk(segment.log, found[0], segment.size):
-                    yield segment, header
+                for position, header in walk(segment.log, found[0], segment.size):
+                    yield segment, position, header
 
     def close(self) -> None:
         for segment in self._segments:

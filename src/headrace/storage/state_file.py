@@ -14,12 +14,13 @@ from headrace.model import TopicPartition
 from headrace.storage.errors import WrongFormat
 
 MAGIC = b"HRLS"
-VERSION = 1
+VERSION = 2
+"""1 did not tell where the first undecided transaction begins."""
 
 _HEAD = struct.Struct(">4sHII")
 _CRC_FROM = 10
 _TOPIC_BYTES = struct.Struct(">H")
-_FIELDS = struct.Struct(">i16sqqqqqq")
+_FIELDS = {1: struct.Struct(">i16sqqqqqq"), VERSION: struct.Struct(">i16sqqqqqqq")}
 
 
 class Remembered(NamedTuple):
@@ -33,13 +34,15 @@ class Remembered(NamedTuple):
     """With the next field: how to tell that nobody has touched the log since."""
     active_bytes: int
     size_bytes: int
+    undecided_from: int = -1
+    """Where its first undecided transaction begins; -1 when that is not known."""
 
 
 def encode_state(logs: Mapping[TopicPartition, Remembered]) -> bytes:
     out = bytearray(_HEAD.size)
     for (topic, partition), log in logs.items():
         name = topic.encode()
-        out += _TOPIC_BYTES.pack(len(name)) + name + _FIELDS.pack(partition, *log)
+        out += _TOPIC_BYTES.pack(len(name)) + name + _FIELDS[VERSION].pack(partition, *log)
     _HEAD.pack_into(out, 0, MAGIC, VERSION, 0, len(logs))
     _HEAD.pack_into(out, 0, MAGIC, VERSION, crc32c(memoryview(out)[_CRC_FROM:]), len(logs))
     return bytes(out)
@@ -52,7 +55,8 @@ def decode_state(data: bytes, path: str) -> dict[TopicPartition, Remembered] | N
     _, version, crc, count = _HEAD.unpack_from(data)
     if version > VERSION:
         raise WrongFormat(f"{path} has format version {version}; this program knows {VERSION} and older.")
-    if crc != crc32c(memoryview(data)[_CRC_FROM:]):
+    layout = _FIELDS.get(version)
+    if layout is None or crc != crc32c(memoryview(data)[_CRC_FROM:]):
         return None
     logs = {}
     at = _HEAD.size
@@ -60,7 +64,7 @@ def decode_state(data: bytes, path: str) -> dict[TopicPartition, Remembered] | N
         (length,) = _TOPIC_BYTES.unpack_from(data, at)
         topic = data[at + _TOPIC_BYTES.size : at + _TOPIC_BYTES.size + length].decode()
         at += _TOPIC_BYTES.size + length
-        partition, *fields = _FIELDS.unpack_from(data, at)
+        partition, *fields = layout.unpack_from(data, at)
         logs[TopicPartition(topic, partition)] = Remembered(*fields)
-        at += _FIELDS.size
+        at += layout.size
     return logs

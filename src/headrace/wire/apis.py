@@ -60,14 +60,12 @@ APIS: Final = MappingProxyType(
                 produce.ProduceResponse,
                 "Versions 0 to 2 are advertised, because some clients compress only if they see them, but refused: "
                 "the connection is closed, as Kafka 4 does.",
-                "Transactional records are not accepted yet.",
                 advertised=(0, 13),
             ),
             _api(
                 fetch.FetchRequest,
                 fetch.FetchResponse,
                 "The high watermark that a follower may tell from version 18 on is read and not used.",
-                "In a partition that Apache Kafka wrote, read_committed reads open and aborted transactions too.",
             ),
             _api(
                 offsets.ListOffsetsRequest,

@@ -49,6 +49,7 @@ _OFFSET = struct.Struct(">q")
 _INT32 = struct.Struct(">i")
 _UINT32 = struct.Struct(">I")
 _INT16 = struct.Struct(">h")
+_PLACE_IN_LOG = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 _LEADER_EPOCH_AT = 12
@@ -150,6 +151,16 @@ def headers(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[tuple
             return
         yield pos, header
         pos += size
+
+
+def end_of(buf: Buffer) -> int:
+    """The offset after the last of whole batches, of which there is at least one."""
+    pos = end = 0
+    while pos < len(buf):
+        base_offset, length, last_offset_delta = _PLACE_IN_LOG.unpack_from(buf, pos)
+        end = base_offset + last_offset_delta + 1
+        pos += length + SIZE_AHEAD_OF_LENGTH
+    return end
 
 
 def build(

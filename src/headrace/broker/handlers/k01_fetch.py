@@ -24,7 +24,7 @@ from headrace.net.connection import Connection
 from headrace.wire.batch import CODEC_BITS, headers
 from headrace.wire.compression import Codec
 from headrace.wire.errors import ProtocolError
-from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from headrace.wire.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from headrace.wire.messages.produce import LeaderIdAndEpoch
 
 log = logging.getLogger(__name__)
@@ -125,7 +125,9 @@ class _Pending:
     def answer(self, fetch: Fetch) -> int:
         broker, request = self._broker, self._request
         fetch.bytes_max = min(fetch.bytes_max, request.connection.answer_bytes_max)
-        answer = broker.fetch_events.sessions.build(fetch, self._read, broker.clock.monotonic_ms())
+        answer = broker.fetch_events.sessions.build(
+            fetch, self._read, broker.clock.monotonic_ms(), find_aborted=self._aborted
+        )
         response, sent_bytes = _response(broker, request.version, answer)
         if log.isEnabledFor(logging.DEBUG):
             log.debug(
@@ -156,6 +158,16 @@ class _Pending:
             self._failures.append((replica, failure))
             return ErrorCode.KAFKA_STORAGE_ERROR
         return records if self._request.version >= ZSTD_SINCE else _ahead_of_zstd(records)
+
+
+    def _aborted(self, replica: Replica, offset: int, records: Buffer) -> list[AbortedTransaction] | ErrorCode:
+        assert isinstance(replica, Hosted)
+        try:
+            found = replica.log.aborted_in(offset, records)
+        except (OSError, CorruptLog) as failure:
+            self._failures.append((replica, failure))
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return [AbortedTransaction(producer_id=a.producer_id, first_offset=a.first_offset) for a in found]
 
 
 def _ahead_of_zstd(records: Buffer) -> Buffer | ErrorCode:
