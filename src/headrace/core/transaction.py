@@ -91,8 +91,9 @@ class Transaction:
     def commits(self) -> bool:
         return self.state in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 
-    def is_timed_out(self, now_ms: int) -> bool:
-        return self.state is State.ONGOING and self.started_ms + self.timeout_ms < now_ms
+    def left_ms(self, now_ms: int) -> int:
+        """How much of its time an open transaction has left. Never more than all: another clock may have begun it."""
+        return min(max(self.started_ms + self.timeout_ms - now_ms, 0), self.timeout_ms)
 
     def is_expired(self, now_ms: int, expiration_ms: int) -> bool:
         return self.state in RESTING and self.updated_ms + expiration_ms <= now_ms

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from headrace.model import TopicPartition
 from headrace.sim.history import (
@@ -22,18 +22,16 @@ from headrace.sim.history import (
     Unhandled,
     Watermark,
 )
+from headrace.sim.transaction_checkers import (
+    aborted_reads,
+    lost_transactions,
+    repeated_transactions,
+    torn_transactions,
+    vanished_reads,
+)
+from headrace.sim.violation import Violation as Violation
 
 E = TypeVar("E")
-
-
-class Violation(NamedTuple):
-    kind: str
-    at_s: float
-    """When it could be seen first; 0 when that is not known."""
-    sentence: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}: {self.sentence}"
 
 
 def check(events: Sequence[Event]) -> list[Violation]:
@@ -220,6 +218,11 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     forgotten_topics,
     watermarks_going_back,
     differing_replicas,
+    aborted_reads,
+    torn_transactions,
+    lost_transactions,
+    repeated_transactions,
+    vanished_reads,
     failures_to_recover,
     unhandled_exceptions,
 )

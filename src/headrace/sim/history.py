@@ -134,6 +134,51 @@ class Replica(NamedTuple):
     digest: str
 
 
+class TxnSent(NamedTuple):
+    """A record was sent in a transaction, whose name is unique too."""
+
+    at_s: float
+    client: str
+    txn: str
+    partition: TopicPartition
+    value: bytes
+
+
+class CommitAsked(NamedTuple):
+    """All records of the transaction are stored, and its producer is about to commit it."""
+
+    at_s: float
+    client: str
+    txn: str
+
+
+class TxnEnded(NamedTuple):
+    """`outcome` is committed, aborted, or unknown: then a commit was asked for, and the answer never came."""
+
+    at_s: float
+    client: str
+    txn: str
+    outcome: str
+
+
+class CommittedRead(NamedTuple):
+    """A consumer that reads only what is committed was handed a record."""
+
+    at_s: float
+    client: str
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
+class CommittedFinal(NamedTuple):
+    """A committed record that is there when everything has healed."""
+
+    partition: TopicPartition
+    offset: int
+    value: bytes
+
+
 class NotRecovered(NamedTuple):
     at_s: float
     what: str
@@ -159,6 +204,11 @@ Event: TypeAlias = (
     | Watermark
     | Final
     | Replica
+    | TxnSent
+    | CommitAsked
+    | TxnEnded
+    | CommittedRead
+    | CommittedFinal
     | NotRecovered
     | Unhandled
 )

@@ -4,13 +4,15 @@ import asyncio
 import gc
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from headrace.client import Admin, NewTopic, Outside, Producer
+from headrace.core.internal_topics import TRANSACTION_STATE
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import clients
+from headrace.sim import clients, transacting
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -25,6 +27,7 @@ from headrace.sim.world import World
 SECONDS = 12.0
 RECOVERY_S_MAX = 60.0
 TOPIC = "t"
+TRANSACTIONS_TOPIC = "x"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,8 @@ class Scenario:
     brokers: int = 3
     partitions: int = 2
     producers: int = 2
+    transactors: int = 0
+    """Clients that write in transactions, to a topic of their own."""
     seconds: float = SECONDS
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -59,7 +64,7 @@ class Run:
         self.scenario = scenario
         random = Random(f"{seed} plan")
         self.around = draw_surroundings(random, scenario.brokers)
-        self.world = world = World(seed, scenario.brokers, {**self.around.settings, **scenario.settings})
+        self.world = world = World(seed, scenario.brokers, {**self._settings(), **scenario.settings})
         # One copy survives a power loss only if it is on disk.
         with_power_loss = self.around.is_flushed or scenario.brokers > 1
         drawn = draw_plan(random, scenario.brokers, scenario.seconds, with_power_loss=with_power_loss)
@@ -67,8 +72,27 @@ class Run:
         self.history = History(world.loop.time)
         self.partitions = [TopicPartition(TOPIC, index) for index in range(scenario.partitions)]
         self.work = Work(world.bootstrap, self.partitions, self.history, scenario.seconds)
+        copies = scenario.partitions if scenario.transactors else 0
+        self.transacted = [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(copies)]
+        self.transactions = Work(world.bootstrap, self.transacted, self.history, scenario.seconds)
         isr_min = int(self.around.topic_configs.get("min.insync.replicas", "1"))
         self.observer = Observer(world, self.history, self._copies, isr_min)
+
+    def _settings(self) -> dict[str, str]:
+        settings = dict(self.around.settings)
+        if self.scenario.transactors:
+            settings.update(transacting.SETTINGS)
+            if self.around.is_flushed:
+                settings["log.flush.interval.messages"] = "1"  # also of what coordinators write
+        return settings
+
+    @property
+    def _kept(self) -> list[TopicPartition]:
+        """All partitions that must lose nothing."""
+        if not self.scenario.transactors:
+            return self.partitions
+        count = int(transacting.SETTINGS["transaction.state.log.num.partitions"])
+        return [*self.partitions, *self.transacted, *(TopicPartition(TRANSACTION_STATE, at) for at in range(count))]
 
     @property
     def _copies(self) -> int:
@@ -110,7 +134,7 @@ class Run:
         self.observer.start()
         jobs = [self._start(name, job) for name, job in self._jobs()]
         around = self.around
-        faults = Faults(world, self.partitions, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
+        faults = Faults(world, self._kept, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
         for fault in self.plan:
             await asyncio.sleep(max(0.0, fault.at_s - world.loop.now_s))
             faults.happen(fault)
@@ -126,6 +150,10 @@ class Run:
         configs = self.around.topic_configs
         async with Admin(self.world.bootstrap, outside=outside) as admin:
             await admin.create_topics([NewTopic(TOPIC, len(self.partitions), self._copies, configs=configs)])
+            if self.transacted:
+                wanted = NewTopic(TRANSACTIONS_TOPIC, len(self.transacted), self._copies, configs=configs)
+                await admin.create_topics([wanted])
+                await transacting.prepare(self.transactions, outside)
 
     def _jobs(self) -> list[tuple[str, Any]]:
         random_for = self.world.random_for
@@ -136,8 +164,15 @@ class Run:
         jobs.append(("c1", lambda outside: clients.consume(self.work, "c1", outside)))
         jobs.append(("asker", lambda outside: clients.ask_ends(self.work, "asker", outside, random_for("asker"))))
         jobs.append(("prober", lambda outside: probe(self.work, "prober", outside, random_for("prober"))))
+        for name in (f"x{number}" for number in range(1, self.scenario.transactors + 1)):
+            jobs.append((name, partial(self._transact, name)))
+        if self.transacted:
+            jobs.append(("c2", lambda outside: transacting.consume_committed(self.transactions, "c2", outside)))
         jobs.append(("boss", lambda outside: command(self.work, "boss", outside, random_for("boss"))))
         return jobs
+
+    def _transact(self, name: str, outside: Outside) -> Coroutine[Any, Any, None]:
+        return transacting.transact(self.transactions, name, outside, self.world.random_for(name))
 
     def _start(self, name: str, job: Any) -> "asyncio.Task[None]":
         process, outside = self.world.new_client(name)
@@ -155,11 +190,13 @@ class Run:
                 )
             )
         await asyncio.gather(*jobs)
-        await self.observer.until_in_sync(self.partitions)
+        if self.transacted:
+            await transacting.read_committed_in_the_end(self.transactions, outside)
+        await self.observer.until_in_sync([*self.partitions, *self.transacted])
         await clients.read_everything(self.work, outside)
         async with Admin(self.world.bootstrap, outside=outside) as admin:
             await clients.find_topics(self.history, admin)
-        self.observer.add_replicas(self.partitions)
+        self.observer.add_replicas([*self.partitions, *self.transacted])
 
 
 def run_seed(seed: int, scenario: Scenario, plan: Sequence[Fault] | None = None) -> Verdict:

@@ -42,13 +42,15 @@ ThenClaim = Callable[[ErrorCode, Claim], None]
 class Kept:
     """A transactional id. Its transaction is the one in force; None while the first is not committed."""
 
-    __slots__ = ("ending", "index", "is_pending", "transaction", "transactional_id")
+    __slots__ = ("deadline_ms", "ending", "index", "is_pending", "transaction", "transactional_id")
 
     def __init__(self, index: int, transactional_id: str, known: Transaction | None) -> None:
         self.index = index
         self.transactional_id = transactional_id
         self.transaction = known
         self.is_pending = False
+        self.deadline_ms = 0
+        """Monotonic: when an open transaction has had its time."""
         self.ending: Ending | None = None
 
 
@@ -302,7 +304,10 @@ class Transactions:
         known = kept.transaction
         assert known is not None
         if known.state is State.ONGOING:
-            self.ongoing[kept] = None
+            if kept not in self.ongoing:
+                clock = self._broker.clock
+                kept.deadline_ms = clock.monotonic_ms() + known.left_ms(clock.wall_ms())
+                self.ongoing[kept] = None
             return
         self.ongoing.pop(kept, None)
         if known.state in transaction.PREPARED:
