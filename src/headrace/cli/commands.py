@@ -28,6 +28,14 @@ GROUPS = {
   headrace topic delete orders
 """,
     ),
+    "group": (
+        "See how far consumer groups are, and move or delete their offsets.",
+        """
+  headrace group list
+  headrace group describe billing
+  headrace group reset billing --to -1h --dry-run
+""",
+    ),
     "cluster": (
         "See how a cluster is, and choose leaders.",
         """
@@ -172,6 +180,45 @@ same name with _encoding says so: {"value": "/w==", "value_encoding": "base64"}.
   headrace consume orders --from end --follow
   headrace consume orders --from -5m --format json
   headrace consume orders --from 2026-01-31T12:00 --partition 0 --count 10
+""",
+    ),
+    "group list": Command(
+        "headrace.cli.group:list_groups",
+        "List all consumer groups.",
+        """
+  headrace group list
+  headrace group list --json
+""",
+    ),
+    "group describe": Command(
+        "headrace.cli.group:describe",
+        """Show who reads what, and how far behind.
+
+`lag` counts the records that are not read yet; `behind` is the age of the oldest of them. A group without members shows
+where it would go on.""",
+        """
+  headrace group describe billing
+  headrace group describe billing audit --json
+""",
+    ),
+    "group reset": Command(
+        "headrace.cli.group:reset",
+        """Move a group that has no members to another place.
+
+Its consumers begin there when they are started again. With --dry-run nothing is changed.""",
+        """
+  headrace group reset billing --to beginning
+  headrace group reset billing --to 2026-01-31T12:00 --topic orders --dry-run
+  headrace group reset billing --to 4711 --topic orders:3
+  headrace group reset billing --to -1h
+""",
+    ),
+    "group delete": Command(
+        "headrace.cli.group:delete",
+        "Delete groups that have no members, with their offsets.",
+        """
+  headrace group delete billing
+  headrace group delete billing audit --if-exists
 """,
     ),
     "cluster status": Command(

@@ -41,7 +41,7 @@ class AtTime:
 Start = Beginning | End | AtOffset | AtTime
 
 
-def parse_start(text: str, now_ms: int) -> Start:
+def parse_start(text: str, now_ms: int, option: str = "--from") -> Start:
     """Where to begin to read: `beginning`, `end`, an offset, an ISO 8601 time, or a time ago such as `-5m`."""
     if text == "beginning":
         return Beginning()
@@ -56,7 +56,7 @@ def parse_start(text: str, now_ms: int) -> Start:
         return AtTime(max(0, int(datetime.fromisoformat(text).timestamp() * 1000)))
     except (ValueError, OverflowError, OSError):
         raise UsageError(
-            f"--from takes beginning, end, an offset, a time such as 2026-01-31T12:00 or -5m, not {text!r}"
+            f"{option} takes beginning, end, an offset, a time such as 2026-01-31T12:00 or -5m, not {text!r}"
         ) from None
 
 

@@ -21,6 +21,7 @@ from headrace.client.descriptions import (
 )
 from headrace.client.errors import BufferFull, Fenced, NotReachable, TimedOut, TransactionFailed
 from headrace.client.fetched import ConsumerRecord
+from headrace.client.group_admin import Committed, GroupDescription, GroupListing, GroupMember
 from headrace.client.offsets import OffsetAndTimestamp
 from headrace.client.outside import Outside
 from headrace.client.producer import Producer
@@ -30,6 +31,7 @@ __all__ = [
     "BrokerDescription",
     "BufferFull",
     "ClusterDescription",
+    "Committed",
     "ConfigEntry",
     "ConfigSource",
     "Consumer",
@@ -38,6 +40,9 @@ __all__ = [
     "Elected",
     "ElectionType",
     "Fenced",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
     "LogDirDescription",
     "LogDirPartition",
     "NewTopic",

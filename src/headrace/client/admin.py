@@ -24,6 +24,7 @@ from headrace.client.descriptions import (
     TopicDescription,
 )
 from headrace.client.errors import topic_error
+from headrace.client.group_admin import GroupAdmin
 from headrace.client.offsets import delete_records
 from headrace.client.outside import Outside
 from headrace.errors import ErrorCode, KafkaError
@@ -88,6 +89,8 @@ class Admin:
     ) -> None:
         self._cluster = Cluster(bootstrap, client_id, outside or Outside(), creates_topics=False)
         self._timeout_ms = timeout_ms
+        self.groups = GroupAdmin(self._cluster, timeout_ms)
+        """Consumer groups."""
 
     async def __aenter__(self) -> "Admin":
         return self
