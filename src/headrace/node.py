@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
+from headrace.broker.cleaner import Cleaner
 from headrace.broker.commits import Commits
+from headrace.broker.coordinators.groups import Groups
 from headrace.broker.coordinators.internal_topics import InternalTopics
 from headrace.broker.coordinators.transactions import Transactions
 from headrace.broker.disk import DiskFaults
@@ -21,6 +23,9 @@ from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
 from headrace.broker.metrics import Metrics
 from headrace.broker.monitoring import Monitoring
+from headrace.broker.ownership import Ownership
+from headrace.broker.ownership_grants import Grants
+from headrace.broker.ownership_requests import OwnRequests
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Partitions
 from headrace.broker.peers import Peers
@@ -41,7 +46,7 @@ from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.listener import Listener
 from headrace.net.transport import Address, LoopNetwork, Network
-from headrace.runtime import Clock, Offload, Random
+from headrace.runtime import Apart, BesideLoop, Clock, Offload, Random
 from headrace.settings import InvalidSetting
 from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
@@ -106,6 +111,8 @@ class Ports:
     clock: Clock = field(default_factory=SystemClock)
     random: Random = field(default_factory=SystemRandom)
     offload: Offload = field(default_factory=ThreadOffload)
+    make_apart: Callable[[], Apart] = BesideLoop
+    """For work that would hold up the loop even from another thread."""
     descriptors_max: int = field(default_factory=descriptors_max)
     files: Files = field(default_factory=lambda: OsFiles(_open_files_max(descriptors_max())))
     network: Network = field(default_factory=LoopNetwork)
@@ -186,12 +193,16 @@ class Node:
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
+        cleaner = Cleaner(broker, ports.make_apart)
+        cleaner.start()
+        self._parts.append(_Part(cleaner.stop, cleaner.abandon))
         self._parts.append(_Part(controller.leave, _nothing))
         self._serving = True
 
     async def _listen(self, hub: Hub, broker: Broker, directories: list[LogDir]) -> None:
         dispatcher = Dispatcher(broker, HANDLERS, DECIDED)
         listener = Listener(hub, self._gate(dispatcher), broker.connection_closed)
+        broker.ownership.connections = lambda: listener.connections
         host, port = _split(self.config.listen)
         bound = await listener.start(self._ports.network, host, port)
         self._parts.append(
@@ -311,7 +322,10 @@ class Node:
             is_allowed=ports.is_allowed,
         )
         broker.on_connection_closed.append(fetch_events.connection_closed)
+        self._add_ownership(broker)
         internal_topics = broker.internal_topics = InternalTopics(broker)
+        groups = broker.groups = Groups(broker)
+        self._parts.append(_Part(groups.close, groups.close))
         self._parts.append(_Part(internal_topics.close, internal_topics.close))
         transactions = broker.transactions = Transactions(broker)
         self._parts.append(_Part(transactions.close, transactions.close))
@@ -322,6 +336,24 @@ class Node:
         faults.on_offline = roles.ended
         faults.announce = broker.announce_offline
         return broker
+
+    def _add_ownership(self, broker: Broker) -> None:
+        own = broker.ownership = Ownership(
+            loop=broker.loop,
+            clock=broker.clock,
+            controller=broker.controller,
+            partitions=broker.partitions,
+            events=broker.fetch_events,
+            lease_remaining_ms=broker.store_health.lease_remaining_ms,
+        )
+        broker.own_grants = Grants(broker.loop, own)
+        requests = broker.own_requests = OwnRequests(broker, broker.own_grants)
+        own.on_unowned = requests.unowned
+        broker.partitions.on_hosted = own.hosted
+        broker.roles.on_leading.append(own.began)
+        broker.roles.on_ended.append(own.ended)
+        broker.on_connection_closed += [requests.connection_closed, own.connection_closed]
+        self._parts.append(_Part(own.close, own.close))
 
     def _advertised(self, listening: Address) -> Address:
         if not self.config.advertise:
@@ -416,6 +448,7 @@ class Node:
     ) -> None:
         listener.close()
         broker.fetch_events.answer_all()
+        broker.own_requests.answer_all()
         await dispatcher.drain()
         resigning = broker.loop.call_later(COMMIT_S_MAX, broker.roles.resign)
         await listener.drain(DRAIN_S_MAX)
@@ -471,6 +504,7 @@ def _follow(broker: Broker, hub: Hub, limits_of: Callable[[BrokerConfig], Limits
 
     def on_change(diff: Diff) -> None:
         broker.apply(diff)
+        broker.ownership.applied(diff)
         if diff.broker_configured:
             hub.limits = limits_of(broker.config)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.absences import Absences
 from headrace.broker.appends import Appends
+from headrace.broker.cleaner_stats import CleanerStats
 from headrace.broker.commits import Commits
 from headrace.broker.disk import DiskFaults
 from headrace.broker.isr_updates import IsrUpdates
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from headrace.broker.coordinators.groups import Groups
     from headrace.broker.coordinators.internal_topics import InternalTopics
     from headrace.broker.coordinators.transactions import Transactions
+    from headrace.broker.ownership import Ownership
+    from headrace.broker.ownership_grants import Grants
+    from headrace.broker.ownership_requests import OwnRequests
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +63,14 @@ class Broker:
     metrics: Metrics
     is_allowed: Allowed
     absences: Absences = field(init=False)
+    cleaner_stats: CleanerStats = field(default_factory=CleanerStats)
     verification: Verification = field(init=False)
     internal_topics: "InternalTopics" = field(init=False)
     groups: "Groups" = field(init=False)
     transactions: "Transactions" = field(init=False)
+    ownership: "Ownership" = field(init=False)
+    own_grants: "Grants" = field(init=False)
+    own_requests: "OwnRequests" = field(init=False)
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
@@ -142,3 +150,5 @@ class Broker:
         if diff.brokers_changed:
             self.absences.nodes_changed(diff.brokers_changed)
         self.roles.apply(diff)
+        if diff.topics_deleted:
+            self.groups.topics_deleted([topic.name for topic in diff.topics_deleted])

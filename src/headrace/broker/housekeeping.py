@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators import group_expiry
 from headrace.broker.coordinators.transaction_sweeps import abort_timed_out, forget_expired
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
@@ -40,6 +41,7 @@ class Housekeeping:
         self._every(config.log_flush_scheduler_interval_ms, self.flush_by_age)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
         self._every(config.producer_id_expiration_check_interval_ms, self.expire_producers)
+        self._every(config.offsets_retention_check_interval_ms, lambda: group_expiry.expire(self._broker))
         self._every(
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms, partial(abort_timed_out, self._broker)
         )

@@ -5,7 +5,7 @@ from itertools import repeat
 
 from headrace.broker import producer_metrics, replica_metrics, replicator_metrics
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import transaction_metrics
+from headrace.broker.coordinators import group_metrics, transaction_metrics
 from headrace.broker.metrics import Family, Sample, counter, gauge, labelled, summary
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator import Replicator
@@ -50,6 +50,9 @@ class Monitoring:
         broker, sessions = self._broker, self._broker.fetch_events.sessions
         yield from broker.metrics.families()
         yield from replica_metrics.families(broker)
+        yield from broker.cleaner_stats.families(broker.clock.monotonic_ms())
+        yield from broker.ownership.metrics.families()
+        yield from group_metrics.families(broker)
         yield from transaction_metrics.families(broker.transactions)
         if isinstance(broker.roles.replicator, Replicator):
             yield from replicator_metrics.families(broker.roles.replicator, broker.clock.monotonic_ms())

@@ -86,8 +86,10 @@ Effect = JoinAnswer | SyncAnswer | Store
 
 
 class Group:
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, index: int = -1) -> None:
+        """`index`: the partition of `__consumer_offsets` that keeps it."""
         self.group_id = group_id
+        self.index = index
         self.state = GroupState.EMPTY
         self.state_since_ms: int | None = None
         """By the wall clock; None right after a change: whoever called knows the time."""
@@ -107,6 +109,8 @@ class Group:
         self.offsets = GroupOffsets(group_id)
         self.outbox: list[Effect] = []
         self.wake_ms = self.armed_ms = NEVER_MS
+        self.metadata_bytes = self.counted_bytes = 0
+        """What members said to their assignors, and how much of it whoever keeps groups has counted."""
         self.rebalances = self.completed_rebalances = 0
         self._join_due_ms = self._sync_due_ms = NEVER_MS
         self._initial_left_ms = 0
@@ -127,6 +131,12 @@ class Group:
             self._add(join.member_id, join, now_ms)
         else:
             self._join_again(join, now_ms)
+        self._complete_if_all_joined(now_ms)
+
+    def rebalance(self, now_ms: int) -> None:
+        """Whatever its members think."""
+        if self.members:
+            self._prepare(now_ms)
 
     def _join_refused(self, join: Join, size_max: int) -> ErrorCode:
         if self.state is GroupState.DEAD:
@@ -157,7 +167,8 @@ class Group:
         if join.protocol_type != self.protocol_type:
             return False
         spoken = {name for name, _ in join.protocols}
-        others = [member for member in self.members.values() if member.member_id != join.member_id]
+        own_id = join.member_id or self.static.get(join.instance_id or "", "")
+        others = [member for member in self.members.values() if member.member_id != own_id]
         return not spoken.isdisjoint(common_protocols(others)) if others else bool(spoken)
 
     def _join_new(self, join: Join, now_ms: int) -> None:
@@ -179,9 +190,7 @@ class Group:
         member = self.members[join.member_id]
         is_same = member.protocols == join.protocols
         is_leader = member.member_id == self.leader
-        if is_same and (
-            self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)
-        ):
+        if is_same and (self.state is GroupState.COMPLETING or (self.state is GroupState.STABLE and not is_leader)):
             # It may not have heard the answer. A follower without news is told where the group is.
             self.outbox.append(JoinAnswer(join.waiter, self._joined(member)))
             self._touch(member, now_ms)
@@ -199,6 +208,7 @@ class Group:
         member.expires_ms = now_ms + NEW_MEMBER_MS
         self._wake(member.expires_ms)
         self.members[member_id] = member
+        self.metadata_bytes += member.metadata_bytes
         self.pending.pop(member_id, None)
         if member.instance_id is not None:
             self.static[member.instance_id] = member_id
@@ -210,13 +220,18 @@ class Group:
         if member.joining is not None:
             # The client has sent it again, and listens to the new one; the old one must not block its connection.
             self._refuse(member.joining, ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
-        member.protocols = join.protocols
-        member.session_timeout_ms = join.session_timeout_ms
-        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        self._say(member, join)
         member.client_id, member.client_host = join.client_id, join.client_host
         member.joining = join.waiter
         if not member.is_new:
             self._touch(member, now_ms)
+
+    def _say(self, member: Member, join: Join) -> None:
+        self.metadata_bytes -= member.metadata_bytes
+        member.protocols = join.protocols
+        member.session_timeout_ms = join.session_timeout_ms
+        member.rebalance_timeout_ms = join.rebalance_timeout_ms
+        self.metadata_bytes += member.metadata_bytes
 
     def _swap(self, old_member_id: str, join: Join, now_ms: int) -> None:
         """A static member came back without its id: it gets another one, and the old one is fenced."""
@@ -226,7 +241,6 @@ class Group:
             self.outbox.append(effect)
         self._rename(member, join.new_member_id)
         self._update(member, join, now_ms)
-        self._touch(member, now_ms)
         if self.state is GroupState.STABLE and self._is_unmoved_by(member, old):
             member.joining = None
             swapped = Swapped(join.waiter, old_member_id, old_leader, old, join)
@@ -271,9 +285,7 @@ class Group:
         else:
             if not was_appended:
                 self._rename(member, swap.old_member_id)
-                member.protocols = swap.old.protocols
-                member.session_timeout_ms = swap.old.session_timeout_ms
-                member.rebalance_timeout_ms = swap.old.rebalance_timeout_ms
+                self._say(member, swap.old)
                 self._touch(member, now_ms)
             self._refuse(swap.waiter, error, "")
 
@@ -306,7 +318,7 @@ class Group:
         self._wake(until_ms)
 
     def _complete_if_all_joined(self, now_ms: int) -> None:
-        if self.state is not GroupState.PREPARING or self._is_initial and self.members:
+        if self.state is not GroupState.PREPARING or (self._is_initial and self.members):
             return  # a new group waits for those who come a little later
         if not self.pending and all(member.joining is not None for member in self.members.values()):
             self._complete_join(now_ms)
@@ -348,8 +360,8 @@ class Group:
                 self.outbox.append(JoinAnswer(member.joining, self._joined(member)))
                 member.joining = None
                 self._touch(member, now_ms)
+                self.unsynced.add(member.member_id)
             member.is_new = False
-            self.unsynced.add(member.member_id)
         self._sync_due_ms = now_ms + self._rebalance_timeout_ms()
         self._wake(self._sync_due_ms)
 
@@ -571,6 +583,7 @@ class Group:
         for effect in self._let_go(member, error):
             self.outbox.append(effect)
         del self.members[member.member_id]
+        self.metadata_bytes -= member.metadata_bytes
         self.unsynced.discard(member.member_id)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
             del self.static[member.instance_id]
@@ -598,8 +611,14 @@ class Group:
         self.static.clear()
         self.pending.clear()
         self.unsynced.clear()
+        self.metadata_bytes = 0
         self._join_due_ms = self._sync_due_ms = self.wake_ms = NEVER_MS
         self._enter(GroupState.DEAD)
+
+    @property
+    def is_blank(self) -> bool:
+        """Nothing would be lost with it: no log holds anything of it."""
+        return self.state is GroupState.EMPTY and not self.generation and not self.pending and not self.offsets
 
     # Small things.
 

@@ -96,6 +96,10 @@ class Member:
         self.joining: JoinWaiter | None = None
         self.syncing: SyncWaiter | None = None
 
+    @property
+    def metadata_bytes(self) -> int:
+        return sum(len(name) + len(metadata) for name, metadata in self.protocols)
+
     def metadata_for(self, protocol_name: str | None) -> bytes:
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 

@@ -14,13 +14,15 @@ TopicPartition = tuple[str, int]
 
 
 class GroupOffsets:
-    __slots__ = ("_group_id", "_next_position", "_positions", "_prefixes", "by_topic", "pending")
+    __slots__ = ("_group_id", "_next_position", "_positions", "_prefixes", "by_topic", "in_flight", "pending")
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self.by_topic: dict[str, dict[int, bytes]] = {}
         self.pending: dict[int, dict[TopicPartition, tuple[int, bytes]]] = {}
         """By producer: what its open transaction would commit."""
+        self.in_flight: dict[TopicPartition, int] = {}
+        """How many plain commits are in the log, and not known to be committed yet."""
         self._next_position = 0
         self._positions: dict[TopicPartition, int] = {}
         """Of offsets that a transaction has committed: a plain commit that is told late may be older."""
@@ -30,7 +32,7 @@ class GroupOffsets:
         return sum(map(len, self.by_topic.values()))
 
     def __bool__(self) -> bool:
-        return bool(self.by_topic or self.pending)
+        return bool(self.by_topic or self.pending or self.in_flight)
 
     def key_prefix(self, topic: str) -> bytes:
         """What the keys of a topic's records begin with."""
@@ -53,13 +55,19 @@ class GroupOffsets:
     def appended(self, partitions: Iterable[TopicPartition]) -> int:
         """Their position; what waits for transactions at these partitions has lost."""
         self._next_position += 1
-        if self.pending:
-            for key in partitions:
+        for key in partitions:
+            self.in_flight[key] = self.in_flight.get(key, 0) + 1
+            if self.pending:
                 self._supersede(key, self._next_position)
         return self._next_position
 
     def commit(self, topic: str, partition: int, value: bytes | None, position: int) -> None:
-        """None is a deletion."""
+        """What was appended counts now. None is a deletion."""
+        left = self.in_flight.get((topic, partition), 0) - 1
+        if left > 0:
+            self.in_flight[topic, partition] = left
+        else:
+            self.in_flight.pop((topic, partition), None)
         if self._positions and self._positions.get((topic, partition), 0) > position:
             return
         if value is None:
@@ -110,11 +118,16 @@ class GroupOffsets:
                 if not waiting:
                     del self.pending[producer_id]
 
-    # Expiry.
+    # Deletion and expiry.
 
-    def expired(self, now_ms: int, retention_ms: int, unused_since_ms: int | None, kept: frozenset[str]) -> Iterator[
-        TopicPartition
-    ]:
+    def all_keys(self) -> set[TopicPartition]:
+        """Also those that are only on their way: all of which the log holds something."""
+        kept = {(topic, partition) for topic, partitions in self.by_topic.items() for partition in partitions}
+        return kept.union(self.in_flight, *self.pending.values())
+
+    def expired(
+        self, now_ms: int, retention_ms: int, unused_since_ms: int | None, kept: frozenset[str]
+    ) -> Iterator[TopicPartition]:
         """By the wall clock: since the group is unused, or, if that is not said, since each commit.
 
         Topics in `kept` are in use. An expiry that a client asked for counts whatever the group does.
@@ -129,5 +142,6 @@ class GroupOffsets:
                 else:
                     since_ms = committed.commit_ms if unused_since_ms is None else unused_since_ms
                     is_over = now_ms - since_ms >= retention_ms
-                if is_over and not self.is_unstable(topic, partition):
+                key = topic, partition
+                if is_over and key not in self.in_flight and not self.is_unstable(topic, partition):
                     yield topic, partition

@@ -32,17 +32,17 @@ def snapshot(group: Group, assignments: Mapping[str, bytes], now_ms: int) -> Gro
     )
 
 
-def restored(group_id: str, value: GroupMetadataValue, offsets: GroupOffsets | None) -> Group:
+def restored(group_id: str, index: int, value: GroupMetadataValue, offsets: GroupOffsets) -> Group:
     """As its last record says. Sessions begin when the group is told the time (`resume`)."""
-    group = Group(group_id)
-    if offsets is not None:
-        group.offsets = offsets
+    group = Group(group_id, index)
+    group.offsets = offsets
     group.protocol_type = value.protocol_type or None
     group.generation = value.generation
     group.protocol_name = value.protocol
     for stored in value.members:
         member = _member(stored, value)
         group.members[member.member_id] = member
+        group.metadata_bytes += member.metadata_bytes
         if member.instance_id is not None:
             group.static[member.instance_id] = member.member_id
     group.leader = (value.leader or "") if (value.leader or "") in group.members else next(iter(group.members), "")

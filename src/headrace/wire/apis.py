@@ -9,6 +9,8 @@ from headrace.wire.messages import (
     coordinators,
     elections,
     fetch,
+    group_offsets,
+    groups,
     inspection,
     log_dirs,
     metadata,
@@ -76,9 +78,24 @@ APIS: Final = MappingProxyType(
             _api(
                 coordinators.FindCoordinatorRequest,
                 coordinators.FindCoordinatorResponse,
-                "Groups and transactions do not exist yet: every key is answered with COORDINATOR_NOT_AVAILABLE.",
                 "Version 6 (share groups) is not spoken.",
             ),
+            _api(
+                group_offsets.OffsetCommitRequest,
+                group_offsets.OffsetCommitResponse,
+                "Groups of the new protocol (KIP-848) do not exist: their member epochs are generations here.",
+            ),
+            _api(
+                group_offsets.OffsetFetchRequest,
+                group_offsets.OffsetFetchResponse,
+                "Groups of the new protocol (KIP-848) do not exist: member ids and epochs are not looked at.",
+            ),
+            _api(groups.JoinGroupRequest, groups.JoinGroupResponse),
+            _api(groups.HeartbeatRequest, groups.HeartbeatResponse),
+            _api(groups.LeaveGroupRequest, groups.LeaveGroupResponse),
+            _api(groups.SyncGroupRequest, groups.SyncGroupResponse),
+            _api(groups.DescribeGroupsRequest, groups.DescribeGroupsResponse),
+            _api(groups.ListGroupsRequest, groups.ListGroupsResponse),
             _api(versions.ApiVersionsRequest, versions.ApiVersionsResponse),
             _api(topics.CreateTopicsRequest, topics.CreateTopicsResponse),
             _api(topics.DeleteTopicsRequest, topics.DeleteTopicsResponse),
@@ -103,6 +120,12 @@ APIS: Final = MappingProxyType(
                 advertised=(0, 4),
             ),
             _api(transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),
+            _api(
+                group_offsets.TxnOffsetCommitRequest,
+                group_offsets.TxnOffsetCommitResponse,
+                "Version 5 is not advertised: the feature `transaction.version` is not finalised.",
+                advertised=(0, 4),
+            ),
             _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, _ONLY_TOPICS_AND_BROKERS),
             _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, _ONLY_TOPICS_AND_BROKERS),
             _api(
@@ -111,6 +134,7 @@ APIS: Final = MappingProxyType(
                 "Version 5 (cordoned directories) is not spoken.",
             ),
             _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse),
+            _api(groups.DeleteGroupsRequest, groups.DeleteGroupsResponse),
             _api(
                 elections.ElectLeadersRequest,
                 elections.ElectLeadersResponse,
@@ -120,6 +144,7 @@ APIS: Final = MappingProxyType(
                 configs.IncrementalAlterConfigsResponse,
                 _ONLY_TOPICS_AND_BROKERS,
             ),
+            _api(group_offsets.OffsetDeleteRequest, group_offsets.OffsetDeleteResponse),
             _between_nodes(replication.AlterPartitionRequest, replication.AlterPartitionResponse),
             _api(
                 metadata.DescribeClusterRequest,

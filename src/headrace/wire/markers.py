@@ -1,10 +1,11 @@
 """The control batch that ends a transaction in a partition."""
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.model import Buffer
-from headrace.wire.batch import NewRecord, build, read_header, read_records
+from headrace.wire.batch import NewRecord, Record, build, read_header, read_records
 from headrace.wire.errors import ProtocolError
 
 _KEY = struct.Struct(">hh")
@@ -23,9 +24,11 @@ class Marker(NamedTuple):
 
 def read_marker(batch: Buffer, pos: int = 0) -> Marker | None:
     """The marker in the batch at `pos`; None if it holds no end of a transaction, as data or an emptied batch."""
-    if not read_header(batch, pos).is_control:
-        return None
-    records = read_records(batch, pos)
+    return marker_of(read_records(batch, pos)) if read_header(batch, pos).is_control else None
+
+
+def marker_of(records: Sequence[Record]) -> Marker | None:
+    """The same, of the records of a control batch."""
     if not records:
         return None
     key, value = records[0].key, records[0].value

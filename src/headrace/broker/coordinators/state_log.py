@@ -13,6 +13,7 @@ from headrace.broker.coordinators.loading import Loading
 from headrace.broker.partitions import Hosted
 from headrace.core.internal_topics import coordinating_partition
 from headrace.core.partition import Appended
+from headrace.core.verified import Verified
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.batch import BatchHeader, NewRecord, Record, build
 
@@ -27,6 +28,8 @@ REFUSED = {
     ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
     ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
 }
 """What a partition says, as a coordinator says it; anything else is -1."""
 
@@ -84,12 +87,19 @@ class StateLog:
         return any(not led.is_loaded for led in self._led.values())
 
     def append(
-        self, index: int, entries: Sequence[Entry], then: Then, *, producer: tuple[int, int] | None = None
+        self,
+        index: int,
+        entries: Sequence[Entry],
+        then: Then,
+        *,
+        producer: tuple[int, int] | None = None,
+        verified: Verified | None = None,
     ) -> ErrorCode:
         """One batch. Anything but NONE: refused, nothing was appended.
 
         NONE: it is in the log. `then` is called once, never in here: with NONE when it is committed, with
-        NOT_COORDINATOR when the leadership ended first. `producer`: id and epoch of its transaction.
+        NOT_COORDINATOR when the leadership ended first. `producer`: id and epoch of its transaction, which
+        may be `verified`.
         """
         hosted = self.led(index)
         if isinstance(hosted, ErrorCode):
@@ -105,10 +115,8 @@ class StateLog:
             batch = build(
                 records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, transactional=True
             )
-        if len(batch) > hosted.config.max_message_bytes:
-            return ErrorCode.UNKNOWN_SERVER_ERROR
         try:
-            outcome = hosted.admit_own(batch, now_ms)
+            outcome = hosted.admit_own(batch, now_ms, verified)
         except (OSError, CorruptLog) as failure:
             broker.faults.failed(hosted, "opening the log", failure)
             return ErrorCode.NOT_COORDINATOR
