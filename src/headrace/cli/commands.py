@@ -289,8 +289,8 @@ is remembered.""",
         "headrace.cli.own:claim",
         """Own partitions, or anything with a name, until Ctrl-C.
 
-Without --generation only what nobody owns is claimed: the command fails and names the owner, or with --wait it waits its
-turn. With --generation it is taken over, if that is the last generation there was: `headrace own list` shows it.
+Without --generation only what nobody owns is claimed: the command fails and names the owner, or with --wait it waits
+its turn. With --generation it is taken over, if that is the last generation there was: `headrace own list` shows it.
 
 It says when the ownership is lost, because a leader moved or a connection broke, and when it is regained. It ends with
 exit code 1 when somebody else has taken over.""",

@@ -15,7 +15,6 @@ from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.values import parse_span_ms
 from headrace.cli.watch import administrator
-from headrace.errors import KafkaError
 
 Flag = Parameter(negative=(), show_default=False)
 Group = Annotated[str, Parameter(help="The group: owners in different groups do not see each other.")]

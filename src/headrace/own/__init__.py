@@ -1,8 +1,8 @@
 """Single ownership: one process at a time has a partition, or any other thing with a name, and is known to have it.
 
-    async with headrace.own.claim("127.0.0.1:9092", "indexers", ["orders-0"]) as ownership:
-        async with ownership.producer() as producer:
-            ...
+async with headrace.own.claim("127.0.0.1:9092", "indexers", ["orders-0"]) as ownership:
+    async with ownership.producer() as producer:
+        ...
 """
 
 from headrace.own.claims import Exclusive, Resources, claim

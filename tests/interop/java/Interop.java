@@ -63,6 +63,11 @@ public final class Interop {
                     Arrays.copyOfRange(words, 4, words.length));
             case "delete":
                 return delete(words[1]);
+            case "write":
+                return new Owning(bootstrap)
+                    .write(words[1], words[2], words[3], words[4], Path.of(words[5]), Path.of(words[6]));
+            case "read":
+                return new Owning(bootstrap).read(words[1], words[2], Path.of(words[3]), Path.of(words[4]));
             case "churn":
                 try (KafkaConsumer<byte[], byte[]> consumer = consumer()) {
                     return new Churn(consumer, words[1], Integer.parseInt(words[2]), Long.parseLong(words[4]))

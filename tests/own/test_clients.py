@@ -1,0 +1,171 @@
+"""Producers and consumers of an ownership: they work while it is held."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from headrace import own
+from headrace.client import Producer
+from headrace.errors import ErrorCode, KafkaError
+from tests.own.stage import T0, Stage, play, written_to
+
+
+def test_a_producer_raises_once_another_has_taken_over_and_nothing_it_held_is_sent() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        async with anna.claim("t-0") as old, old.producer(linger_ms=60_000) as producer:
+            held_back = producer.send("t", b"held back", partition=0)
+            async with ben.claim("t-0", 1) as new, written_to(new) as write:
+                await stage.until(lambda: old.is_gone)
+                with pytest.raises(own.OwnershipLost):
+                    producer.send("t", b"too late", partition=0)
+                with pytest.raises(own.OwnershipLost):
+                    await held_back
+                await write(b"ben's")
+            await producer.flush()
+        assert await stage.read() == [b"ben's"]
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_record_of_the_old_owner_is_at_or_after_the_fence_even_where_brokers_gate_nothing(seed: int) -> None:
+    """Its connections break at the same time, and it connects again."""
+
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        answers: list[Any] = []
+
+        async def write_on() -> None:
+            async with anna.claim("t-0") as ownership, ownership.producer(linger_ms=0, batch_bytes=1) as producer:
+                for number in range(2_000):
+                    answers.append(producer.send("t", b"anna %d" % number, partition=0))
+                    if not number % 10:
+                        await asyncio.sleep(0.001)
+
+        writing = anna.start(write_on())
+        await asyncio.sleep(2 + seed / 100)
+        breaking = asyncio.create_task(break_often(anna))
+        async with ben.claim("t-0", 1) as ownership, written_to(ownership) as write:
+            for number in range(20):
+                await write(b"ben %d" % number)
+                await asyncio.sleep(0.05)
+            fence = ownership.fence_offset
+        await breaking
+        with pytest.raises(KafkaError):
+            await writing
+        log = await stage.read()
+        assert any(value.startswith(b"anna") for value in log[:fence])
+        assert all(value.startswith(b"ben") for value in log[fence:])
+        assert len(log) == fence + 20
+        await asyncio.gather(*answers, return_exceptions=True)
+
+    async def break_often(anna: Any) -> None:
+        for _ in range(40):
+            anna.break_connections()
+            await asyncio.sleep(0.003)
+
+    play(scenario, seed=seed)
+
+
+def test_a_producer_goes_on_when_its_partition_is_led_by_another_broker() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna = stage.claimer("anna")
+        async with anna.claim("t-0", exclusive="produce") as ownership, written_to(ownership) as write:
+            await write(b"1")
+            under_way = write(b"2")
+            stage.world.nodes[stage.leader() - 1].kill()
+            await ownership.lost.wait()
+            with pytest.raises(own.OwnershipLost):
+                write(b"not taken")
+            await ownership.regained()
+            await under_way
+            await write(b"3")
+        assert await stage.read() == [b"1", b"2", b"3"]
+
+    play(scenario, brokers=3)
+
+
+def test_a_consumer_raises_while_it_is_lost_and_goes_on_where_it_stood() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create(own_fetch_group="g")
+        await stage.write(*[b"%d" % number for number in range(100)])
+        anna = stage.claimer("anna")
+        async with anna.claim("t-0") as ownership, ownership.consumer() as consumer:
+            consumer.assign([T0])
+            read = [record.value for record in await consumer.poll(5_000, 10)]
+            anna.break_connections()
+            await ownership.lost.wait()
+            with pytest.raises(own.OwnershipLost):
+                await consumer.poll(1_000)
+            await ownership.regained()
+            while len(read) < 100:
+                read += [record.value for record in await consumer.poll(5_000, 10)]
+            assert read == [b"%d" % number for number in range(100)]
+
+    play(scenario, brokers=3)
+
+
+def test_a_consumer_whose_partition_was_taken_over_is_told() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create(own_fetch_group="g")
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        async with anna.claim("t-0") as old, old.consumer() as consumer:
+            consumer.assign([T0])
+            polling = asyncio.create_task(consumer.poll(100_000))
+            await asyncio.sleep(1)
+            async with ben.claim("t-0", 1) as new, new.consumer() as other:
+                with pytest.raises(own.OwnershipLost):
+                    await polling
+                await stage.write(b"for ben")
+                other.assign([T0])
+                assert [record.value for record in await other.poll(5_000)] == [b"for ben"]
+
+    play(scenario)
+
+
+def test_an_exclusive_claim_keeps_others_out_until_it_is_left() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna = stage.claimer("anna")
+        async with anna.claim("t-0", exclusive="produce") as ownership, written_to(ownership) as write:
+            await write(b"anna's")
+            with pytest.raises(KafkaError) as refused:
+                await stage.write(b"somebody's")
+            assert refused.value.code is ErrorCode.PRODUCER_FENCED
+            assert await stage.read() == [b"anna's"]
+        await stage.write(b"everybody's")
+        assert await stage.read() == [b"anna's", b"everybody's"]
+
+    play(scenario)
+
+
+def test_the_backlog_is_all_that_earlier_owners_wrote_and_nothing_else() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        async with anna.claim("t-0") as old, written_to(old) as write:
+            await asyncio.gather(*[write(b"%d" % number) for number in range(50)])
+            async with ben.claim("t-0", 1) as new, written_to(new) as write_too:
+                await write_too(b"new")
+                assert [r.value async for r in new.backlog("t-0")] == [b"%d" % number for number in range(50)]
+                assert [r.value async for r in new.backlog(T0, 48)] == [b"48", b"49"]
+
+    play(scenario)
+
+
+def test_clients_of_a_claim_that_was_left_do_not_work() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        async with stage.claimer("anna").claim("t-0") as ownership:
+            producer = ownership.producer()
+            assert isinstance(producer, Producer)
+        with pytest.raises(own.OwnershipLost, match="the claim has been left"):
+            async with producer:
+                pass
+
+    play(scenario)
