@@ -18,15 +18,21 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
 		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
-.PHONY: kafka-jars kafkajs kcat spark gcc etcd tools
+.PHONY: kafka-jars connect kafkajs kcat spark gcc etcd tools
 
-tools: kafka-jars kafkajs kcat spark etcd
+tools: kafka-jars connect kafkajs kcat spark etcd
 
 kafka-jars: $(TOOLS_DIR)/kafka/stamp
 $(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml
 	@echo "fetching Apache Kafka"
 	@$(call need,javac,openjdk-17-jdk-headless)
 	@$(call jars,$<,$(TOOLS_DIR)/kafka/libs)
+	@touch $@
+
+connect: $(TOOLS_DIR)/connect/stamp
+$(TOOLS_DIR)/connect/stamp: tools/connect/pom.xml
+	@echo "fetching Kafka Connect"
+	@$(call jars,$<,$(TOOLS_DIR)/connect/libs)
 	@touch $@
 
 kafkajs: $(TOOLS_DIR)/node/stamp
