@@ -141,6 +141,10 @@ class Served:
         self._clients.append(client)
         return client
 
+    def adopt(self, client: Client) -> None:
+        """One that was made elsewhere ends with the node too."""
+        self._clients.append(client)
+
     async def raw(self) -> "Raw":
         host, _, port = self.node.address.rpartition(":")
         return Raw(*await asyncio.open_connection(host, int(port)))

@@ -13,6 +13,7 @@ from headrace.core.fetch_entries import Entry, Replica, TopicKey
 from headrace.core.fetch_session import Fetcher
 from headrace.core.fetch_sessions import FetchSessions, Refusal
 from headrace.core.leading import Leadership
+from headrace.core.ownership_gate import Gate
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
 from headrace.wire.messages.fetch import (
@@ -53,6 +54,7 @@ class FakeReplica:
         self.last_stable_offset = 0
         self.subscribers: Entry | None = None
         self.leadership: Leadership | None = None
+        self.own: Gate | None = None
         self.error = ErrorCode.NONE
         self.read_error = ErrorCode.NONE
         self.batches: list[Batch] = []

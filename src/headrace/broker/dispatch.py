@@ -61,7 +61,7 @@ class Dispatcher:
 
     def on_frame(self, connection: Connection, frame: bytearray) -> None:
         header = decode_request_header(frame)
-        api_key, version, _, _, body_at = header
+        api_key, version, _, connection.client_id, body_at = header
         hot = self._now.get(api_key)
         if hot is not None and body_at >= 0:
             api, handle = hot
@@ -93,6 +93,9 @@ class Dispatcher:
 
     def _start_due(self) -> None:
         while self._due and len(self._tasks) < SLOW_REQUESTS_MAX:
+            if self._due[0][2].connection.closing:
+                self._due.popleft()[3].skip()  # nobody would hear of it
+                continue
             task = self._broker.loop.create_task(self._finish(*self._due.popleft()))
             self._tasks.add(task)
             task.add_done_callback(self._finished)

@@ -12,7 +12,9 @@ from headrace.broker.partitions import Hosted, Partitions
 from headrace.config import BrokerConfig
 from headrace.core.acl import Allowed, Operation, topic
 from headrace.core.fetch_answer import Fetch
+from headrace.core.fetch_entries import watching
 from headrace.core.fetch_sessions import FetchSessions
+from headrace.core.ownership_gate import Gated
 from headrace.net.connection import Connection
 from headrace.net.turn import Turn
 from headrace.runtime import Random
@@ -22,6 +24,10 @@ SESSION_PARTITIONS_MAX = 1_000_000
 
 ANSWER_BYTES_PER_TURN = 8 << 20
 """When many wake at once, the others of this loop run in between."""
+
+
+UNOWNED_WAIT_MS = 500
+"""How long a fetch waits, at most, for a partition that nobody owns and only an owner may read."""
 
 
 class Waiting(Protocol):
@@ -63,7 +69,8 @@ class FetchEvents:
 
     def park(self, fetch: Fetch, waiting: Waiting) -> None:
         """`fetch` was parked by its session; it is answered by an event, or when it has waited long enough."""
-        timer = self._loop.call_later(fetch.wait_ms_max / 1000, self.answer, (fetch,))
+        wait_ms = min(fetch.wait_ms_max, UNOWNED_WAIT_MS) if fetch.session.unowned else fetch.wait_ms_max
+        timer = self._loop.call_later(wait_ms / 1000, self.answer, (fetch,))
         self._waiting[fetch] = (waiting, timer)
         self._by_connection.setdefault(waiting.connection, {})[fetch] = None
 
@@ -115,6 +122,18 @@ class FetchEvents:
     def replica_changed(self, partition: Hosted) -> None:
         """Its leader epoch, its leadership, its disk; or it was truncated."""
         self._wake(self.sessions.changed(partition))
+
+    def ownership_changed(self, partition: Hosted) -> None:
+        """Others may read it now than before. Who hears that nobody may, hears it soon."""
+        self._wake(self.sessions.changed(partition))
+        for entry in watching(partition):
+            fetch = entry.session.waiter
+            if fetch is not None and entry.fault is Gated.UNOWNED and fetch in self._waiting:
+                waiting, timer = self._waiting[fetch]
+                if timer.when() > self._loop.time() + UNOWNED_WAIT_MS / 1000:
+                    timer.cancel()
+                    timer = self._loop.call_later(UNOWNED_WAIT_MS / 1000, self.answer, (fetch,))
+                    self._waiting[fetch] = (waiting, timer)
 
     def replica_removed(self, partition: Hosted) -> None:
         """It is no longer found among the partitions."""

@@ -11,7 +11,7 @@ from headrace.core.partition import Partition
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Random
 from headrace.storage.log import Log
-from headrace.storage.log_config import LogConfig
+from headrace.storage.log_config import UNLIMITED, LogConfig
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,8 @@ class Partitions:
         self._retired: set[LogDir] = set()
         self._log_configs: dict[TopicConfig, LogConfig] = {}
         self.open: dict[Hosted, None] = {}
+        self.on_hosted: Callable[[Hosted], None] = lambda _: None
+        """It is here, and nobody has asked for it yet."""
 
     def __iter__(self) -> Iterator[Hosted]:
         for topic in self._by_id.values():
@@ -123,6 +125,7 @@ class Partitions:
                 partition.stop_serving()  # until its role is known
             hosted.partitions[index] = partition
             self._hosted_in[directory] += 1
+            self.on_hosted(partition)
             self._recall(partition, is_replicated)
 
     def _home_of(self, topic: Topic, index: int) -> LogDir:
@@ -209,17 +212,20 @@ class Partitions:
         if known is None:
             if len(self._log_configs) >= 1_000:
                 self._log_configs.clear()
+            is_compacted, is_deleted = (policy in config.cleanup_policy for policy in ("compact", "delete"))
             known = self._log_configs[config] = LogConfig(
                 segment_bytes=config.segment_bytes,
-                segment_ms=config.segment_ms,
+                # What is still appended to cannot be compacted.
+                segment_ms=min(config.segment_ms, config.max_compaction_lag_ms) if is_compacted else config.segment_ms,
                 segment_jitter_ms=config.segment_jitter_ms,
                 index_interval_bytes=config.index_interval_bytes,
                 index_bytes_max=config.segment_index_bytes,
-                retention_ms=config.retention_ms,
-                retention_bytes=config.retention_bytes,
+                retention_ms=config.retention_ms if is_deleted else UNLIMITED,
+                retention_bytes=config.retention_bytes if is_deleted else UNLIMITED,
                 flush_messages=config.flush_messages,
                 flush_ms=config.flush_ms,
                 file_delete_delay_ms=config.file_delete_delay_ms,
+                is_compacted=is_compacted,
             )
         return known
 

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from headrace.core import fetch_liveness
-from headrace.core.fetch_entries import Entry, Replica, View, limit_of
+from headrace.core.fetch_entries import Divergence, Entry, Replica, View, limit_of
 from headrace.core.fetch_session import FetchSession
+from headrace.core.ownership_gate import Gated
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
 from headrace.wire.batch import HEADER_BYTES
@@ -19,6 +20,11 @@ MISFITS_MAX = 8
 """Reads in a row that the rest of the budget was too small for, before the budget counts as spent."""
 
 NO_RECORDS = b""
+
+_GATED = {
+    Gated.UNOWNED: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Gated.DENIED: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+}
 
 Read: TypeAlias = Callable[[Replica, int, int, int, bool], Buffer | ErrorCode]
 """(replica, offset, bytes_max, limit_offset, at_least_one batch) -> whole batches, or why they cannot be had."""
@@ -150,6 +156,8 @@ def _data(entry: Entry, found: Buffer | ErrorCode, find_aborted: FindAborted | N
         return error_data(entry.index, found)
     if fault is not None and isinstance(fault, ErrorCode):
         return error_data(entry.index, fault)
+    if fault is Gated.UNOWNED or fault is Gated.DENIED:
+        return error_data(entry.index, _GATED[fault])
     replica = entry.replica
     assert replica is not None  # else it had a fault
     data = PartitionData(
@@ -160,7 +168,7 @@ def _data(entry: Entry, found: Buffer | ErrorCode, find_aborted: FindAborted | N
         aborted_transactions=aborted,
         records=found,
     )
-    if fault is not None:
+    if isinstance(fault, Divergence):
         data.diverging_epoch = EpochEndOffset(epoch=fault.epoch, end_offset=fault.end_offset)
     return data
 

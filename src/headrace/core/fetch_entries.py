@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeAlias
 
+from headrace.core.ownership_gate import Gated
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.fetch import FetchPartition
 
 if TYPE_CHECKING:
     from headrace.core.fetch_session import FetchSession
     from headrace.core.leading import Leadership
+    from headrace.core.ownership_gate import Gate
 
 TopicKey: TypeAlias = str | bytes
 """A name up to Fetch version 12, an id from 13 on."""
@@ -33,6 +35,7 @@ class Replica(Protocol):
     log_end_offset: int
     high_watermark: int
     leadership: Optional["Leadership"]  # of a leader with followers
+    own: Optional["Gate"]  # where not everybody may read
     subscribers: Optional["Entry"]  # the first of a chain that this module alone changes
 
     @property
@@ -57,10 +60,10 @@ class Divergence(NamedTuple):
     end_offset: int
 
 
-Fault: TypeAlias = ErrorCode | Divergence
+Fault: TypeAlias = ErrorCode | Divergence | Gated
 
 RIDES_ALONG: frozenset[Fault] = frozenset(
-    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID}
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_ID, *Gated}
 )
 """Faults that are told with the next answer but do not cause one: the client can do nothing about them at once."""
 
@@ -125,6 +128,10 @@ def fault_of(entry: Entry, replica: Replica) -> Fault | None:
     refusal = replica.gate(entry.current_leader_epoch, entry.session.privileged)
     if refusal:
         return refusal
+    if replica.own is not None and not entry.session.privileged:
+        barred = replica.own.fetch_fault(entry.session.visitor)
+        if barred is not None:
+            return barred
     if replica.leadership is not None and entry.session.privileged:
         stranger = _stranger(entry, replica.leadership)
         if stranger is not None:

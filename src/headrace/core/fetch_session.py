@@ -25,6 +25,8 @@ from headrace.core.fetch_entries import (
     fault_of,
     limit_of,
 )
+from headrace.core.ownership import NOBODY, Peer
+from headrace.core.ownership_gate import Gated
 from headrace.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -78,10 +80,13 @@ class FetchSession:
         "subscribed",
         "throttled",
         "topics",
+        "unowned",
         "urgent",
         "uses_topic_ids",
         "view",
+        "visitor",
         "waiter",
+        "withheld",
     )
 
     def __init__(
@@ -106,6 +111,9 @@ class FetchSession:
         self.lost: dict[Entry, None] = {}  # entries that another session of the same follower speaks for now
         self.receipts = 0  # requests received
         self.urgent = 0  # of the faults, those that cause an answer
+        self.unowned = 0  # those for which an answer shall not wait long
+        self.withheld = 0  # those that end by themselves: the fetcher is about to own the partition
+        self.visitor: Peer = NOBODY  # the connection on which it came last
         self.available_bytes = 0  # always the sum over `ready` while a fetch is parked
         self.waiter: Fetch | None = None
         self.subscribed = False
@@ -175,17 +183,24 @@ class FetchSession:
             self._leave(entry)
             self.quiet.pop(entry, None)
             self.faults[entry] = None
-        elif entry.fault not in RIDES_ALONG:
-            self.urgent -= 1
+        else:
+            self._count(entry.fault, -1)
         entry.fault = fault
-        if fault not in RIDES_ALONG:
-            self.urgent += 1
+        self._count(fault, 1)
         if self.privileged:
             fetch_liveness.looked_at(entry)
 
+    def _count(self, fault: Fault, by: int) -> None:
+        if fault not in RIDES_ALONG:
+            self.urgent += by
+        elif fault is Gated.UNOWNED:
+            self.unowned += by
+        elif fault is Gated.WAITS:
+            self.withheld += by
+
     def absolve(self, entry: Entry) -> None:
-        if entry.fault not in RIDES_ALONG:
-            self.urgent -= 1
+        if entry.fault is not None:
+            self._count(entry.fault, -1)
         entry.fault = None
         del self.faults[entry]
 
@@ -253,4 +268,4 @@ class FetchSession:
         return waiter
 
     def _must_answer(self) -> bool:
-        return self.urgent > 0 or len(self.faults) == self.size
+        return self.urgent > 0 or (len(self.faults) == self.size and not self.unowned and not self.withheld)

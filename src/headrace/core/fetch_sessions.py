@@ -13,6 +13,7 @@ from headrace.core.fetch_answer import Answer, Fetch, FindAborted, Read, build_p
 from headrace.core.fetch_cache import SessionCache
 from headrace.core.fetch_entries import Entry, Replica, Subscriptions, TopicKey, View, watching
 from headrace.core.fetch_session import Fetcher, FetchSession, Throttled, next_epoch
+from headrace.core.ownership import NOBODY, Peer
 from headrace.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchRequest
 
@@ -79,12 +80,14 @@ class FetchSessions:
 
     # Requests.
 
-    def receive(self, request: FetchRequest, version: int, fetcher: Fetcher, now_ms: int) -> Received:
+    def receive(
+        self, request: FetchRequest, version: int, fetcher: Fetcher, now_ms: int, visitor: Peer = NOBODY
+    ) -> Received:
         """Says what a request asks for, and applies what it lists. The fetch is then to be answered or parked."""
         self.requests += 1
         by_id = version >= TOPIC_IDS_SINCE
         if request.session_epoch in FULL_EPOCHS:
-            return self._receive_full(request, by_id, fetcher, now_ms)
+            return self._receive_full(request, by_id, fetcher, now_ms, visitor)
         session = self.cache.get(request.session_id)
         if session is None or not session.belongs_to(fetcher):
             return self._refuse(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -95,6 +98,8 @@ class FetchSessions:
         overtaken = self._unpark(session)
         session.epoch = next_epoch(session.epoch)
         self.cache.touch(session, now_ms)
+        if session.visitor is not visitor:
+            self._visit(session, visitor)
         followed: list[Replica] = []
         fits = self._apply(session, request, fetcher, now_ms, followed)
         # Not before: what an entry was in step with until now, it was at the fetch before.
@@ -110,7 +115,17 @@ class FetchSessions:
             fetch.session_id = 0
         return Received(fetch, overtaken, followed)
 
-    def _receive_full(self, request: FetchRequest, by_id: bool, fetcher: Fetcher, now_ms: int) -> Received:
+    @staticmethod
+    def _visit(session: FetchSession, visitor: Peer) -> None:
+        """It came on another connection, for which owned partitions are judged anew."""
+        session.visitor = visitor
+        for entry in session:
+            if entry.replica is not None and entry.replica.own is not None:
+                session.settle(entry)
+
+    def _receive_full(
+        self, request: FetchRequest, by_id: bool, fetcher: Fetcher, now_ms: int, visitor: Peer
+    ) -> Received:
         woken: list[Fetch] = []
         replaced = self.cache.get(request.session_id)
         if replaced is not None and replaced.belongs_to(fetcher):
@@ -118,6 +133,7 @@ class FetchSessions:
         session = FetchSession(
             fetcher, by_id, view_of(request, fetcher), request.rack_id, self.acl_version, self._throttled
         )
+        session.visitor = visitor
         session.last_fetch_ms = now_ms
         followed: list[Replica] = []
         self._list(session, request, now_ms, followed)

@@ -29,6 +29,17 @@ class Peer(Protocol):
     closing: bool
 
 
+class _Nobody:
+    principal = ""
+    client_id: str | None = None
+    peer = "?"
+    closing = False
+
+
+NOBODY: Peer = _Nobody()
+"""Stands for a connection where there is none yet."""
+
+
 class Identity(NamedTuple):
     """Who holds a generation over several connections. Without a holder nobody is the same as anybody."""
 
@@ -50,7 +61,7 @@ class Tenure:
         "identity",
         "is_confirmed",
         "is_implied",
-                "leader_epoch",
+        "leader_epoch",
         "needs_key",
         "peers",
         "record",

@@ -1,7 +1,7 @@
 """What stands between clients and a partition that somebody owns, or that only its owner may use."""
 
 from collections.abc import Callable
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from headrace.core.ownership import FETCH, PRODUCE, Book, Entry, Peer, Tenure
 from headrace.core.ownership_tokens import Token
@@ -20,12 +20,31 @@ class Pass(IntEnum):
     """Another owns it."""
 
 
+class Gated(Enum):
+    """Why a consumer gets nothing of a partition of its session, where that is no error of the partition."""
+
+    UNOWNED = 0
+    WAITS = 1
+    DENIED = 2
+
+
 class Gate:
     """Of one partition in one leadership."""
 
-    __slots__ = ("_book", "_fetch", "_may_serve", "_produce", "entries", "groups", "had_owner", "is_loading", "topic_id")
+    __slots__ = (
+        "_book",
+        "_fetch",
+        "_may_serve",
+        "_now_ms",
+        "_produce",
+        "entries",
+        "groups",
+        "had_owner",
+        "is_loading",
+        "topic_id",
+    )
 
-    def __init__(self, topic_id: str, book: Book, may_serve: Callable[[], bool]) -> None:
+    def __init__(self, topic_id: str, book: Book, may_serve: Callable[[], bool], now_ms: Callable[[], int]) -> None:
         """`may_serve` says whether no other node can lead, and is asked at each use."""
         self.topic_id = topic_id
         self.entries: dict[str, Entry] = {}
@@ -38,6 +57,7 @@ class Gate:
         """What the store remembers of it may not all be known here."""
         self._book = book
         self._may_serve = may_serve
+        self._now_ms = now_ms
         self._produce: list[str] = []
         self._fetch: list[str] = []
 
@@ -45,8 +65,9 @@ class Gate:
     def is_needed(self) -> bool:
         return self.had_owner or self.is_loading or bool(self.entries) or any(self.groups)
 
-    def settle(self, now_ms: int) -> None:
+    def settle(self) -> None:
         """Finds out anew who keeps others out. To be called after every change of an entry or of a setting."""
+        now_ms = self._now_ms()
         self._produce = self._gating(PRODUCE, self.groups[0], now_ms)
         self._fetch = self._gating(FETCH, self.groups[1], now_ms)
 
@@ -59,7 +80,7 @@ class Gate:
                 groups.append(group)
         return groups
 
-    def judge(self, bit: int, peer: Peer, now_ms: int) -> Pass:
+    def judge(self, bit: int, peer: Peer) -> Pass:
         """Whether this connection may produce, or fetch, now."""
         if self.is_loading or not self._may_serve():
             return Pass.NOT_SERVED
@@ -72,7 +93,7 @@ class Gate:
                 if owned is not None and owned.tenure is not None and not book.is_of(peer, owned.tenure):
                     return Pass.DENIED
         token = book.token_of(peer)
-        verdict = Pass.ALLOWED if token is None else self._judge_token(token, peer, now_ms)
+        verdict = Pass.ALLOWED if token is None else self._judge_token(token, peer)
         for group in self._produce if bit == PRODUCE else self._fetch:
             verdict = max(verdict, self._judge_owner(entries.get(group), peer))
         return verdict
@@ -84,7 +105,7 @@ class Gate:
             return Pass.DENIED
         return Pass.ALLOWED if owned.tenure.is_confirmed else Pass.WAITS
 
-    def _judge_token(self, token: Token, peer: Peer, now_ms: int) -> Pass:
+    def _judge_token(self, token: Token, peer: Peer) -> Pass:
         """It has claimed before: where it owns nothing, it was refused or could not be told."""
         owned = self.entries.get(token.group)
         if owned is not None and owned.tenure is not None:
@@ -92,11 +113,19 @@ class Gate:
         member = self._book.members.get(peer)
         if member is not None and self in member.shut_out:
             return Pass.DENIED
-        record = None if owned is None else owned.retained(now_ms)
+        record = None if owned is None else owned.retained(self._now_ms())
         if record is None or token.number > record.generation:
             return Pass.UNOWNED
-        is_holder = (record.generation, record.principal, record.holder) == (token.number, peer.principal, peer.client_id)
+        is_holder = (record.generation, record.principal, record.holder) == (
+            token.number,
+            peer.principal,
+            peer.client_id,
+        )
         return Pass.UNOWNED if is_holder else Pass.DENIED
+
+    def fetch_fault(self, peer: Peer) -> "Gated | ErrorCode | None":
+        """The same of an entry of a fetch session that came on this connection."""
+        return _FAULTS[self.judge(FETCH, peer)]
 
     def unconfirmed(self, peer: Peer) -> Tenure | None:
         """What a connection waits for that is told to wait."""
@@ -114,3 +143,10 @@ PRODUCE_ERRORS = {
     Pass.DENIED: ErrorCode.PRODUCER_FENCED,
 }
 FETCH_ERRORS = {**PRODUCE_ERRORS, Pass.DENIED: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
+_FAULTS: dict[Pass, Gated | ErrorCode | None] = {
+    Pass.ALLOWED: None,
+    Pass.WAITS: Gated.WAITS,
+    Pass.UNOWNED: Gated.UNOWNED,
+    Pass.NOT_SERVED: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    Pass.DENIED: Gated.DENIED,
+}

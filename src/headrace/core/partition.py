@@ -35,14 +35,17 @@ from headrace.wire.batch import (
     read_header,
     stamp_append_time,
 )
+from headrace.wire.key_check import have_keys
 from headrace.wire.markers import read_marker
 
 if TYPE_CHECKING:
     from headrace.core.fetch_entries import Entry
+    from headrace.core.ownership_gate import Gate
 
 CODEC_MAX = 4
 NO_TIMESTAMP = -1
 APPEND_TIME = "LogAppendTime"
+COMPACT = "compact"
 LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -94,6 +97,7 @@ class Partition(Generic[L]):
         "leadership",
         "log_end_offset",
         "log_start_offset",
+        "own",
         "subscribers",
         "topic",
         "topic_id",
@@ -124,6 +128,7 @@ class Partition(Generic[L]):
         self.log_end_offset = 0
         self.assigned_end_offset = 0
         self.subscribers: Entry | None = None
+        self.own: Gate | None = None  # where somebody owns it, or nobody else may use it
         self.undecided_from = NEVER
         """No transaction that began below it is undecided, by what is known; -1: look again."""
         self.verifying: Verifying | None = None
@@ -350,6 +355,8 @@ class Partition(Generic[L]):
             )
         ):
             return ErrorCode.INVALID_TIMESTAMP
+        if COMPACT in config.cleanup_policy and not have_keys(records, read_header(records)):
+            return ErrorCode.INVALID_RECORD
         return _NONE
 
     def written_up_to(self, offset: int, now_ms: int = 0) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from socket import SO_KEEPALIVE, SOL_SOCKET
 from typing import cast
 
 from headrace.model import Buffer
@@ -86,9 +87,11 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_write_due",
         "_writing_paused",
+        "client_id",
         "closed",
         "closing",
         "host",
+        "is_kept",
         "peer",
         "principal",
         "quiet_ticks",
@@ -137,6 +140,10 @@ class Connection(asyncio.BufferedProtocol):
         self.host = "?"
         self.peer = "?"
         self.principal = "User:ANONYMOUS"
+        self.client_id: str | None = None
+        """As its last request named it."""
+        self.is_kept = False
+        """It is not closed for being silent."""
 
     # What the broker uses.
 
@@ -153,6 +160,35 @@ class Connection(asyncio.BufferedProtocol):
         if alone or self._in_flight >= self._limits.requests_in_flight_max:
             self._blocked = True
         return reply
+
+    def before_next_frame(self, call: Callable[[], None]) -> Callable[[], None]:
+        """Calls once, before the next frame is handed over, unless what is returned was called before."""
+        hand_over = self._on_frame
+
+        def interrupted(connection: "Connection", frame: bytearray) -> None:
+            self._on_frame = hand_over
+            call()
+            hand_over(connection, frame)
+
+        def undo() -> None:
+            if self._on_frame is interrupted:
+                self._on_frame = hand_over
+
+        self._on_frame = interrupted
+        return undo
+
+    def keep(self) -> None:
+        """However long it is silent. That its client is gone is found out by the kernel, after hours."""
+        if not self.is_kept and self._transport is not None:
+            self.is_kept = True
+            plain_socket = self._transport.get_extra_info("socket")
+            if plain_socket is not None:
+                plain_socket.setsockopt(SOL_SOCKET, SO_KEEPALIVE, 1)
+
+    def hold_back(self) -> None:
+        """The frame after this one waits until this one is answered."""
+        if self._last is not None and self._last.parts is None:
+            self._last.alone = self._blocked = True
 
     def write(self, parts: list[Buffer]) -> None:
         """Outside of the order of replies: for the side that asks."""

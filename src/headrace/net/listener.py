@@ -104,7 +104,7 @@ class Listener:
             if connection.closing:
                 if connection.quiet_ticks > TICKS_CLOSING_MAX:
                     connection.abort()
-            elif connection.idle and connection.quiet_ticks > ticks_idle_max:
+            elif connection.idle and connection.quiet_ticks > ticks_idle_max and not connection.is_kept:
                 log.debug("closing the connection of %s: idle", connection.peer)
                 connection.close()
             elif scarce and connection.mid_frame and connection.unfinished_ticks > TICKS_UNFINISHED_MAX:

@@ -10,10 +10,14 @@ import asyncio
 from headrace.broker.broker import Broker
 from headrace.broker.current_leaders import current_leader, endpoints
 from headrace.broker.handlers.transactional import may_use
+from headrace.broker.ownership_clients import holds_back
 from headrace.broker.partitions import Hosted, HostedTopic
 from headrace.broker.requests import Request
 from headrace.core import acl
 from headrace.core.leading import Leadership
+from headrace.core.ownership import PRODUCE
+from headrace.core.ownership_gate import PRODUCE_ERRORS, Pass
+from headrace.core.ownership_tokens import PREFIX as TOKEN_PREFIX
 from headrace.core.partition import Appended
 from headrace.core.verified import Verified, VerifyFirst
 from headrace.errors import ErrorCode
@@ -55,7 +59,11 @@ MESSAGES = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "This principal may not use the transactional id",
     ErrorCode.KAFKA_STORAGE_ERROR: "The disk of this partition has failed; the log of the broker says how",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "The compression is unknown, or is zstd in a version before 7",
-    ErrorCode.INVALID_RECORD: "A partition takes exactly one whole batch of format 2 that is a client's, with records",
+    ErrorCode.INVALID_RECORD: (
+        "A partition takes exactly one whole batch of format 2 that is a client's, with records; in a topic that is "
+        "compacted all of them have keys"
+    ),
+    ErrorCode.PRODUCER_FENCED: "Another process owns the partition",
     ErrorCode.UNKNOWN_TOPIC_ID: "There is no topic with this id",
 }
 """One sentence for each refusal (8)."""
@@ -78,6 +86,9 @@ def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
     if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         request.reply(_refuse_all(request.body, ErrorCode.INVALID_REQUIRED_ACKS))
         return
+    if broker.ownership.gates or (request.header.client_id or "").startswith(TOKEN_PREFIX):
+        if holds_back(broker, request, lambda: _begin_again(broker, request)):
+            return
     produce = _Produce(broker, request, acks)
     transactional_id = request.body.transactional_id
     if transactional_id is not None and not may_use(broker, request.principal, _WRITE, transactional_id):
@@ -86,6 +97,14 @@ def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
         broker.appends.after_turn(produce.settle)
     elif not produce.waits_for_coordinators:
         produce.finish()
+
+
+def _begin_again(broker: Broker, request: Request[ProduceRequest]) -> None:
+    """What it waited for is settled. Nobody hears of it on a connection that is cut."""
+    if request.connection.closing:
+        request.no_reply()
+    else:
+        broker.loop.call_soon(handle, broker, request)
 
 
 def _is_zstd(records: Buffer) -> bool:
@@ -214,6 +233,8 @@ class _Produce:
         if partition is None:
             error = broker.partitions.why_not(hosted.topic_id, data.index)
             return self._refused_answer(hosted.topic_id, data.index, error)
+        if partition.own is not None and (error := self._barred(partition)):
+            return self._refused_answer(hosted.topic_id, data.index, error, partition.log_start_offset)
         if partition.leadership is not None and self._acks == ACKS_ALL and self._lacks_replicas(partition):
             broker.metrics.produce_failed(ErrorCode.NOT_ENOUGH_REPLICAS)
             return _refused(data.index, ErrorCode.NOT_ENOUGH_REPLICAS)
@@ -237,6 +258,19 @@ class _Produce:
         )
         self._admitted(partition, len(records), outcome, answer)
         return answer
+
+    def _barred(self, partition: Hosted) -> ErrorCode:
+        """Where offsets are about to be assigned: whether the owner of the partition, or its gate, is in the way."""
+        broker, gate = self._broker, partition.own
+        if gate is None or partition.error:
+            return partition.error
+        verdict = gate.judge(PRODUCE, self._request.connection)
+        if not verdict:
+            return _NONE
+        broker.ownership.metrics.denied_produce += verdict is Pass.DENIED
+        error = PRODUCE_ERRORS[verdict]
+        broker.metrics.produce_failed(error)
+        return error
 
     def _admitted(self, partition: Hosted, size: int, outcome: Appended, answer: PartitionProduceResponse) -> None:
         metrics = self._broker.metrics
@@ -278,6 +312,8 @@ class _Produce:
     ) -> None:
         broker = self._broker
         outcome: Appended | ErrorCode | VerifyFirst = error
+        if not error and partition.own is not None:
+            outcome = error = self._barred(partition)
         if not error and self._acks == ACKS_ALL and self._lacks_replicas(partition):
             outcome = ErrorCode.NOT_ENOUGH_REPLICAS
         elif not error:

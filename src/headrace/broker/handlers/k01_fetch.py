@@ -11,6 +11,7 @@ import logging
 
 from headrace.broker.broker import Broker
 from headrace.broker.current_leaders import current_leader, endpoints
+from headrace.broker.ownership_clients import claim_for_fetch
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
@@ -18,13 +19,22 @@ from headrace.core.fetch_answer import Answer, Fetch, error_data, handed_over
 from headrace.core.fetch_entries import Replica, TopicKey
 from headrace.core.fetch_session import Fetcher
 from headrace.core.fetch_sessions import Refusal
+from headrace.core.ownership import FETCH
+from headrace.core.ownership_gate import FETCH_ERRORS, Gated, Pass
+from headrace.core.ownership_tokens import PREFIX as TOKEN_PREFIX
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.net.connection import Connection
 from headrace.wire.batch import CODEC_BITS, headers
 from headrace.wire.compression import Codec
 from headrace.wire.errors import ProtocolError
-from headrace.wire.messages.fetch import AbortedTransaction, FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from headrace.wire.messages.fetch import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchRequest,
+    FetchResponse,
+    PartitionData,
+)
 from headrace.wire.messages.produce import LeaderIdAndEpoch
 
 log = logging.getLogger(__name__)
@@ -45,8 +55,10 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
             request.reply(_refuse_node(body, refusal))
             return
     sessions = broker.fetch_events.sessions
+    if (request.header.client_id or "").startswith(TOKEN_PREFIX) and not fetcher.privileged:
+        claim_for_fetch(broker, request, sessions.cache.get(body.session_id))
     now_ms = broker.clock.monotonic_ms()
-    verdict, woken, followed = sessions.receive(body, request.version, fetcher, now_ms)
+    verdict, woken, followed = sessions.receive(body, request.version, fetcher, now_ms, request.connection)
     for replica in followed:
         assert isinstance(replica, Hosted)
         broker.isr_updates.followed(replica, now_ms)
@@ -64,7 +76,7 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
     if isinstance(verdict, Refusal):
         request.reply(FetchResponse(error_code=verdict.error, responses=[]))
         return
-    pending = _Pending(broker, request)
+    pending = _Pending(broker, request, fetcher.privileged)
     if sessions.park(verdict):
         request.forget_body()
         broker.fetch_events.park(verdict, pending)
@@ -110,9 +122,10 @@ def _refuse_node(body: FetchRequest, error: ErrorCode) -> FetchResponse:
 class _Pending:
     """A fetch request that is to be answered, now or later."""
 
-    __slots__ = ("_broker", "_failures", "_request", "_session_epoch")
+    __slots__ = ("_broker", "_failures", "_is_node", "_request", "_session_epoch")
 
-    def __init__(self, broker: Broker, request: Request[FetchRequest]) -> None:
+    def __init__(self, broker: Broker, request: Request[FetchRequest], is_node: bool) -> None:
+        self._is_node = is_node
         self._broker = broker
         self._request = request
         self._session_epoch = request.body.session_epoch
@@ -151,6 +164,11 @@ class _Pending:
         self, replica: Replica, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool
     ) -> Buffer | ErrorCode:
         assert isinstance(replica, Hosted)
+        gate = replica.own
+        if gate is not None and not self._is_node:
+            verdict = gate.judge(FETCH, self._request.connection)
+            if verdict:
+                return b"" if verdict is Pass.WAITS else FETCH_ERRORS[verdict]
         try:
             records = replica.log.read(offset, bytes_max, limit_offset, at_least_one)
         except (OSError, CorruptLog) as failure:
@@ -193,6 +211,7 @@ def _response(broker: Broker, version: int, answer: Answer) -> tuple[FetchRespon
             sent_bytes += len(data.records)
         elif data.error_code:
             broker.metrics.fetch_failures += 1
+            broker.ownership.metrics.denied_fetch += entry.fault is Gated.DENIED
             if version >= CURRENT_LEADER_SINCE and data.error_code in TELLS_LEADER:
                 data.current_leader = current_leader(broker, entry.topic, entry.index)
                 leaders.append(data.current_leader)
