@@ -89,6 +89,8 @@ def _primitive(chance: random.Random, kafka_type: str) -> Any:
         "records": lambda: chance.randbytes(chance.choice((0, 1, 61, 126, 127, 1023, 1024, 17_000))),
         "error_code": lambda: chance.choice(list(KioErrorCode)),
         "timedelta_i32": lambda: datetime.timedelta(milliseconds=chance.getrandbits(31)),
+        "timedelta_i64": lambda: datetime.timedelta(milliseconds=chance.getrandbits(42)),
+        "bytes": lambda: chance.randbytes(chance.choice((0, 1, 126, 127, 1024))),
         "datetime_i64": lambda: EPOCH + datetime.timedelta(milliseconds=chance.getrandbits(42)),
     }
     if kafka_type in makers:

@@ -7,7 +7,15 @@ ADVERTISED = {
     "Fetch": (1, 4, 18),
     "ListOffsets": (2, 1, 11),
     "Metadata": (3, 0, 13),
+    "OffsetCommit": (8, 2, 10),
+    "OffsetFetch": (9, 1, 10),
     "FindCoordinator": (10, 0, 5),
+    "JoinGroup": (11, 0, 9),
+    "Heartbeat": (12, 0, 4),
+    "LeaveGroup": (13, 0, 5),
+    "SyncGroup": (14, 0, 5),
+    "DescribeGroups": (15, 0, 6),
+    "ListGroups": (16, 0, 5),
     "ApiVersions": (18, 0, 4),
     "CreateTopics": (19, 2, 7),
     "DeleteTopics": (20, 1, 6),
@@ -18,12 +26,15 @@ ADVERTISED = {
     "AddOffsetsToTxn": (25, 0, 4),
     "EndTxn": (26, 0, 4),
     "WriteTxnMarkers": (27, 1, 2),
+    "TxnOffsetCommit": (28, 0, 4),
     "DescribeConfigs": (32, 1, 4),
     "AlterConfigs": (33, 0, 2),
     "DescribeLogDirs": (35, 1, 4),
     "CreatePartitions": (37, 0, 3),
+    "DeleteGroups": (42, 0, 2),
     "ElectLeaders": (43, 0, 2),
     "IncrementalAlterConfigs": (44, 0, 1),
+    "OffsetDelete": (47, 0, 0),
     "DescribeCluster": (60, 0, 2),
     "DescribeProducers": (61, 0, 0),
     "DescribeTransactions": (65, 0, 0),
@@ -39,7 +50,7 @@ def test_clients_are_told_these_versions() -> None:
     assert told == ADVERTISED
 
 
-DECODED = {"Produce": range(3, 14), "AddPartitionsToTxn": range(6), "EndTxn": range(6)}
+DECODED = {"Produce": range(3, 14), "AddPartitionsToTxn": range(6), "EndTxn": range(6), "TxnOffsetCommit": range(6)}
 """Where that is something else than what clients are told."""
 
 
