@@ -5,7 +5,7 @@ simulator hand in their own, and run the very same code.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -39,3 +39,36 @@ class Offload(Protocol):
     """The one way off the event loop. Jobs of a lane run one at a time, in the order they were given."""
 
     def run(self, lane: str, job: Callable[[], T]) -> asyncio.Future[T]: ...
+
+
+class StepsLost(Exception):
+    """Whoever took the steps is gone. The text is one clause."""
+
+
+class Apart(Protocol):
+    """Long work in steps, each taken where it does not hold up the loop: `next` waits for it, in a lane of `Offload`.
+
+    One such work at a time; the next one ends it. What is handed over, and what the steps give, can be pickled.
+    """
+
+    def begin(self, work: Callable[[], Iterator[T]]) -> Iterator[T]: ...
+
+    def rest(self) -> None:
+        """There is nothing to do for a while."""
+        ...
+
+
+class BesideLoop:
+    """Takes the steps in the thread that asks for them."""
+
+    def __init__(self) -> None:
+        self._close: Callable[[], None] = lambda: None
+
+    def begin(self, work: Callable[[], Iterator[T]]) -> Iterator[T]:
+        self.rest()
+        steps = work()
+        self._close = getattr(steps, "close", self._close)
+        return steps
+
+    def rest(self) -> None:
+        self._close()

@@ -2,14 +2,19 @@
 
 import asyncio
 import os
+import pickle
 import resource
 import secrets
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
+
+from headrace.runtime import StepsLost
 
 T = TypeVar("T")
 
@@ -83,3 +88,49 @@ class ThreadOffload:
         for executor in self._lanes.values():
             executor.shutdown(wait=True)
         self._lanes.clear()
+
+
+class ProcessApart:
+    """Takes the steps in a process of its own: no thread of this one ever waits for its interpreter."""
+
+    def __init__(self) -> None:
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def begin(self, work: Callable[[], Iterator[T]]) -> Iterator[T]:
+        return self._steps(work)
+
+    def _steps(self, work: Callable[[], Iterator[T]]) -> Iterator[T]:
+        worker = self._running()
+        assert worker.stdin is not None and worker.stdout is not None
+        request: object = work
+        while True:
+            try:
+                _send(worker.stdin, request)
+                is_over, step = pickle.load(worker.stdout)
+            except (OSError, EOFError, pickle.UnpicklingError):
+                self.rest()
+                raise StepsLost(f"the process that took them ended with {worker.returncode}") from None
+            if isinstance(step, Exception):
+                raise step
+            if is_over:
+                return
+            yield step
+            request = None
+
+    def _running(self) -> "subprocess.Popen[bytes]":
+        if self._worker is None or self._worker.poll() is not None:
+            command = [sys.executable, "-m", "headrace.worker"]
+            self._worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        return self._worker
+
+    def rest(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.kill()
+            with worker:
+                pass
+
+
+def _send(pipe: IO[bytes], request: object) -> None:
+    pickle.dump(request, pipe)
+    pipe.flush()

@@ -22,8 +22,9 @@ from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import absolute_directories, absolute_metadata, parse_address, parse_settings
 from headrace.config import BrokerConfig
-from headrace.node import Node, NodeConfig, NotStarted, parse_settings_file
+from headrace.node import Node, NodeConfig, NotStarted, Ports, parse_settings_file
 from headrace.settings import InvalidSetting
+from headrace.system import ProcessApart
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,7 @@ def serve(
 
 
 async def _serve(config: NodeConfig, as_json: bool, stop_on_eof: bool, await_nodes: int) -> int:
-    node = Node(config)
+    node = Node(config, Ports(make_apart=ProcessApart))
     asyncio.get_running_loop().set_exception_handler(_report)
     stopping = _stop_request(stop_on_eof)
     try:

@@ -6,42 +6,23 @@ what fsync has.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from headrace.core.epochs import EpochList
 from headrace.core.producers import AbortedTransaction, ProducerTable
 from headrace.model import Buffer
-from headrace.storage import aborts, producer_state, retention, times
-from headrace.storage.checkpoints import format_partition_metadata
+from headrace.storage import aborts, partition_directory, producer_state, retention, times
+from headrace.storage.contents import Cleaning, Contents
 from headrace.storage.epoch_file import EpochFile
 from headrace.storage.files import parent_of
 from headrace.storage.flush import FlushJob
 from headrace.storage.log_config import LogConfig
-from headrace.storage.recovery import Recovery
 from headrace.storage.rolling import RollLimits, age_ms_max
-from headrace.storage.segment import Segment, file_name
+from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 from headrace.storage.segments import Segments
 from headrace.storage.shared import Shared
 from headrace.storage.times import Found
 from headrace.storage.unsynced import Unsynced
 from headrace.wire.batch import SIZE_AHEAD_OF_LENGTH, BatchHeader
-
-METADATA_NAME = "partition.metadata"
-
-
-@dataclass(slots=True)
-class Contents:
-    """What opening found in a partition directory."""
-
-    segments: Segments
-    epochs: EpochList
-    epoch_on_disk: int
-    producers: ProducerTable
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    recovery: Recovery | None
-    unsynced_segments: list[Segment]
 
 
 class Log:
@@ -51,10 +32,11 @@ class Log:
         "_cuts",
         "_epoch_file",
         "_exists",
+        "_first_dirty_offset",
         "_flushed_ms",
         "_limits",
-        "_shared",
         "_unsynced",
+        "cleaning",
         "directory",
         "epochs",
         "failure",
@@ -65,13 +47,14 @@ class Log:
         "recovery",
         "recovery_point",
         "segments",
+        "shared",
         "topic_id",
     )
 
     def __init__(
         self, shared: Shared, directory: str, topic_id: bytes, config: LogConfig, contents: Contents | None
     ) -> None:
-        self._shared = shared
+        self.shared = shared
         self.directory = directory
         self.topic_id = topic_id
         self._exists = contents is not None
@@ -100,6 +83,9 @@ class Log:
         # How often records were cut off: a flush that began before says nothing about what came after.
         self._cuts = 0
         self._limits = RollLimits()
+        self._first_dirty_offset = 0
+        self.cleaning: Cleaning | None = None
+        """The round of compaction that works on the segments now."""
 
     @property
     def config(self) -> LogConfig:
@@ -109,6 +95,27 @@ class Log:
     def config(self, config: LogConfig) -> None:
         self.segments.config = config
         self._limits.forget()
+        if not config.is_compacted:
+            self._interrupt_cleaning()
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """Below it the log is compacted. One that lies outside of the log says nothing."""
+        offset = self._first_dirty_offset
+        return offset if self.log_start_offset <= offset <= self.log_end_offset else self.log_start_offset
+
+    @first_dirty_offset.setter
+    def first_dirty_offset(self, offset: int) -> None:
+        self._first_dirty_offset = offset
+
+    def _interrupt_cleaning(self) -> None:
+        if self.cleaning is not None:
+            self.cleaning.interrupt()
+
+    def segments_replaced(self) -> None:
+        """Compaction has put others in their places."""
+        self._unsynced.keep_only(self.segments)
+        self._remove_snapshots()
 
     @property
     def size_bytes(self) -> int:
@@ -134,13 +141,13 @@ class Log:
         """
         if self.failure is not None:
             raise self.failure
-        if self._shared.is_unchanged:
-            self._shared.changing()
+        if self.shared.is_unchanged:
+            self.shared.changing()
         segment = self.segments.active
         if segment is None:
             segment = self._begin(batches[0][1], now_ms)
         elif segment.entries_left <= len(batches):
-            segment = self._roll(batches[0][1].base_offset, now_ms)
+            segment = self._roll(self._base_for(batches[0][1]), now_ms)
         end = segment.size
         if not end:
             segment.created_ms = now_ms
@@ -161,7 +168,7 @@ class Log:
                 if self.producers.unindexed:
                     self._index_aborted(segment)
                 taken = at
-                segment = self._roll(header.base_offset, now_ms)
+                segment = self._roll(self._base_for(header), now_ms)
                 end = header.size
         self._write(segment, batches[taken:] if taken else batches)
         if is_fetched:
@@ -197,15 +204,8 @@ class Log:
 
     def _begin(self, first: BatchHeader, now_ms: int) -> Segment:
         """The first append ever, or since everything was removed."""
-        files = self._shared.files
-        metadata_path = f"{self.directory}/{METADATA_NAME}"
-        if not self._exists or not files.exists(metadata_path):
-            # The first record waits for no disk: names and contents become durable with the first flush.
-            files.make_directory(self.directory)
-            files.replace(metadata_path, format_partition_metadata(self.topic_id).encode(), durable=False)
-            self._unsynced.files.append(files.open(metadata_path))
-            self._unsynced.directories |= {self.directory, parent_of(self.directory)}
-            self._exists = True
+        partition_directory.make(self.shared.files, self.directory, self.topic_id, self._unsynced)
+        self._exists = True
         self._flushed_ms = now_ms
         return self._new_segment(max(first.base_offset, self.log_end_offset), now_ms)
 
@@ -226,6 +226,12 @@ class Log:
         self._epoch_file.save(self.epochs.entries, durable=durable)
         if not durable:
             self._unsynced.directories.add(self.directory)
+
+    def _base_for(self, first: BatchHeader) -> int:
+        """A segment begins where the one before ends, though its first batch may not: a leader leaves out offsets that
+        it compacted. After a crash such a gap cannot be told from a loss."""
+        near = first.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+        return self.log_end_offset if near else first.base_offset
 
     def _roll(self, base_offset: int, now_ms: int) -> Segment:
         """From here on a new segment is appended to; the old one is complete."""
@@ -251,18 +257,18 @@ class Log:
             or now_ms - segment.began_ms() <= age_ms_max(self.segments.config, segment)
         ):
             return False
-        self._shared.changing()
+        self.shared.changing()
         self._roll(self.log_end_offset, now_ms)
         return True
 
     def _snapshot(self, offset: int) -> None:
-        files = self._shared.files
+        files = self.shared.files
         self._unsynced.files.append(producer_state.write_snapshot(files, self.directory, offset, self.producers))
         self._unsynced.directories.add(self.directory)
         self._remove_snapshots()
 
     def _remove_snapshots(self) -> None:
-        files = self._shared.files
+        files = self.shared.files
         offsets = producer_state.snapshot_offsets(files.names(self.directory))
         for offset in producer_state.superfluous(offsets, self.segments, self.log_end_offset):
             path = f"{self.directory}/{file_name(offset, producer_state.SNAPSHOT_SUFFIX)}"
@@ -272,7 +278,7 @@ class Log:
     def reload_producers(self) -> None:
         """Producer state is the file's again, after batches were recorded that never got there."""
         if self._exists:
-            files = self._shared.files
+            files = self.shared.files
             offsets = producer_state.snapshot_offsets(files.names(self.directory))
             self.producers = producer_state.load(files, self.directory, offsets, self.segments, self.log_end_offset)
         else:
@@ -316,7 +322,7 @@ class Log:
 
     def _reindex(self, segment: Segment) -> None:
         """Somebody has spoilt the index of aborted transactions: anew from the batches."""
-        files = self._shared.files
+        files = self.shared.files
         offsets = producer_state.snapshot_offsets(files.names(self.directory))
         end_offset = min(segment.end_offset, self.log_end_offset)
         producer_state.load(files, self.directory, offsets, self.segments, end_offset, reindex=[segment])
@@ -336,15 +342,16 @@ class Log:
         assert offset <= self.log_end_offset
         if offset <= self.log_start_offset:
             return
-        self._shared.changing()
+        self.shared.changing()
         self.log_start_offset = offset
         self._drop_first(retention.below(self.segments, offset))
 
     def _drop_first(self, count: int) -> None:
         if not count:
             return
+        self._interrupt_cleaning()
         # The batches go from which producer state could be built if its snapshot were lost.
-        self._unsynced.sync_files(self._shared.files, self.directory)
+        self._unsynced.sync_files(self.shared.files, self.directory)
         first_offset = self.segments[count].base_offset
         # Durable before the files go: recovery must not take a hole for lost records. And no further than to where
         # the files begin, since the log start may go back in a crash.
@@ -360,7 +367,7 @@ class Log:
         count = retention.expired(self.segments, self.segments.config, now_ms, min(high_watermark, self.log_end_offset))
         if not count:
             return 0
-        self._shared.changing()
+        self.shared.changing()
         if count == len(self.segments):
             self._roll(self.log_end_offset, now_ms)
         self._drop_first(count)
@@ -368,7 +375,8 @@ class Log:
 
     def truncate_to(self, offset: int) -> None:
         """Cuts off `offset` and everything after it, and epochs that began there."""
-        self._shared.changing()
+        self._interrupt_cleaning()
+        self.shared.changing()
         self._cut_epochs(offset)
         if offset >= self.log_end_offset:
             return
@@ -393,7 +401,8 @@ class Log:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """An empty log that goes on at `offset`."""
-        self._shared.changing()
+        self._interrupt_cleaning()
+        self.shared.changing()
         self._lower_recovery_point(offset)
         self.segments.drop_from(0)
         self._unsynced.keep_only(self.segments)
@@ -409,12 +418,13 @@ class Log:
     def _lower_recovery_point(self, offset: int) -> None:
         """Durable before the bytes go: a log that is shorter than its recovery point has lost something."""
         self._cuts += 1
+        self._first_dirty_offset = min(self._first_dirty_offset, offset)
         self.is_complete = False
         self._unsynced.directories.add(self.directory)
         if offset < self.recovery_point:
             self.recovery_point = offset
-            if self._shared.on_lowered_recovery_point is not None:
-                self._shared.on_lowered_recovery_point()
+            if self.shared.on_lowered_recovery_point is not None:
+                self.shared.on_lowered_recovery_point()
 
     # To the disk
 
@@ -437,7 +447,7 @@ class Log:
         syncers, directories = self._unsynced.take()
         if self.segments.active is not None:
             syncers.append(self.segments.active.log.syncer())
-        return FlushJob(self._shared.files, self.log_end_offset, self._cuts, syncers, directories, self._fail)
+        return FlushJob(self.shared.files, self.log_end_offset, self._cuts, syncers, directories, self._fail)
 
     def _fail(self, error: OSError) -> None:
         """Nothing more is taken. A flush calls this, perhaps in its own thread: it is one assignment."""
@@ -464,6 +474,7 @@ class Log:
 
     def finish(self) -> bool:
         """Nothing more is written; whether there is something to sync. `close`, or `close_synced`, comes next."""
+        self._interrupt_cleaning()
         active = self.segments.active
         if self.is_complete or self.failure is not None or active is None:
             return False
@@ -482,4 +493,6 @@ class Log:
 
     def abandon(self) -> None:
         """Lets go of the files as they are, as after an error: the next opening has to look at them."""
+        if self.cleaning is not None:
+            self.cleaning.abandon()
         self.segments.close()

@@ -20,6 +20,7 @@ class LogConfig:
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     file_delete_delay_ms: int = 60_000
+    is_compacted: bool = False
 
     def __post_init__(self) -> None:
         # Positions in an index are 31 bits.

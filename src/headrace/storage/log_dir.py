@@ -18,10 +18,11 @@ from headrace.model import TopicPartition
 from headrace.storage.checkpoints import CorruptCheckpoint, parse_partition_metadata
 from headrace.storage.errors import InUse
 from headrace.storage.files import AlreadyLocked, Files, Space, parent_of
-from headrace.storage.log import METADATA_NAME, Log
+from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.offset_files import OffsetFiles
 from headrace.storage.opening import open_log
+from headrace.storage.partition_directory import METADATA_NAME
 from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
 from headrace.storage.segment import LOG_SUFFIX, file_name, offsets_of
 from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, Shared
@@ -144,6 +145,7 @@ class LogDir:
             or (self.was_clean and name not in self._remembered and name not in self._given_up),
             known_end_offset=remembered.log_end_offset if remembered is not None else None,
         )
+        log.first_dirty_offset = self._offsets.first_dirty.get(name, 0)
         self._logs[name] = log
         self._given_up.discard(name)
         return log
@@ -159,6 +161,7 @@ class LogDir:
         log.abandon()
         self._on_disk.add(name)
         self._offsets.recovery_points[name] = log.recovery_point
+        self._offsets.first_dirty[name] = log.first_dirty_offset
         self._offsets.log_starts.pop(name, None)
         if log.starts_inside:
             self._offsets.log_starts[name] = log.log_start_offset

@@ -1,4 +1,4 @@
-"""Kafka's three offset checkpoints of a log directory: where recovery begins, where logs begin, what is committed."""
+"""Kafka's offset checkpoints of a log directory: where recovery begins, where logs begin, and more."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +11,7 @@ from headrace.storage.log import Log
 RECOVERY_POINTS_NAME = "recovery-point-offset-checkpoint"
 LOG_STARTS_NAME = "log-start-offset-checkpoint"
 HIGH_WATERMARKS_NAME = "replication-offset-checkpoint"
+FIRST_DIRTY_NAME = "cleaner-offset-checkpoint"
 
 Offsets = dict[TopicPartition, int]
 
@@ -24,6 +25,8 @@ class OffsetFiles:
         self.recovery_points = self._read(RECOVERY_POINTS_NAME)
         self.log_starts = self._read(LOG_STARTS_NAME)
         self.high_watermarks = self._read(HIGH_WATERMARKS_NAME)
+        self.first_dirty = self._read(FIRST_DIRTY_NAME)
+        self._first_dirty_written = dict(self.first_dirty)
         self._forgotten: set[TopicPartition] = set()
         self._jobs_made = self._job_written = 0
         self._writing = threading.Lock()
@@ -37,7 +40,7 @@ class OffsetFiles:
 
     def forget(self, name: TopicPartition) -> None:
         self._forgotten.add(name)
-        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks):
+        for offsets in (self.recovery_points, self.log_starts, self.high_watermarks, self.first_dirty):
             offsets.pop(name, None)
 
     def may_mention(self, name: TopicPartition) -> bool:
@@ -54,14 +57,14 @@ class OffsetFiles:
         """
         self._jobs_made += 1
         number, logs, forgotten = self._jobs_made, list(logs), set(self._forgotten)
-        known = dict(self.recovery_points), dict(self.log_starts), dict(self.high_watermarks)
+        known = dict(self.recovery_points), dict(self.log_starts), dict(self.high_watermarks), dict(self.first_dirty)
 
         def write() -> None:
             # A job may wait in its lane while a later one is done at once.
             with self._writing:
                 if number < self._job_written:
                     return
-                recovery_points, log_starts, high_watermarks = known
+                recovery_points, log_starts, high_watermarks, first_dirty = known
                 for name, log in logs:
                     if log.exists:
                         recovery_points[name] = log.recovery_point
@@ -69,9 +72,15 @@ class OffsetFiles:
                         log_starts.pop(name, None)
                         if log.starts_inside:
                             log_starts[name] = log.log_start_offset
+                        first_dirty.pop(name, None)
+                        if log.first_dirty_offset > log.log_start_offset:
+                            first_dirty[name] = log.first_dirty_offset
                 self._write(RECOVERY_POINTS_NAME, recovery_points)
                 self._write(LOG_STARTS_NAME, log_starts)
                 self._write(HIGH_WATERMARKS_NAME, high_watermarks)
+                if first_dirty != self._first_dirty_written:
+                    self._write(FIRST_DIRTY_NAME, first_dirty)
+                    self._first_dirty_written = first_dirty
                 self._job_written = number
                 self._forgotten.difference_update(forgotten)
 

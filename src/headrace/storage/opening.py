@@ -3,24 +3,24 @@
 from headrace.core.epochs import EpochList
 from headrace.errors import CorruptLog
 from headrace.storage import producer_state
+from headrace.storage.contents import Contents
 from headrace.storage.epoch_file import read_epochs
-from headrace.storage.log import Contents, Log
+from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
 from headrace.storage.segment import (
-    INDEX_SUFFIX,
+    BESIDE_SUFFIXES,
+    CLEANED_SUFFIX,
     LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    TXN_INDEX_SUFFIX,
+    SWAP_SUFFIX,
     file_name,
     offsets_of,
 )
 from headrace.storage.segments import Segments
 from headrace.storage.shared import DELETED_SUFFIX, Shared
+from headrace.storage.swapping import finish_swaps
 
-LEFTOVER_SUFFIXES = (".tmp", ".cleaned")
-SWAP_SUFFIX = ".swap"
-BESIDE_LOG_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX)
+LEFTOVER_SUFFIXES = (".tmp", CLEANED_SUFFIX, SWAP_SUFFIX)
 
 
 def open_log(
@@ -92,15 +92,14 @@ def open_log(
 
 def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
     """Removes what a crash left half done; the names that stay."""
+    names = finish_swaps(shared, directory, names)
     logs = {name.removesuffix(LOG_SUFFIX) for name in names if name.endswith(LOG_SUFFIX)}
     kept = []
     for name in names:
-        if name.endswith(SWAP_SUFFIX):
-            raise CorruptLog(f"{directory} was left in the middle of a compaction; let Apache Kafka finish it first.")
         stem, dot, suffix = name.rpartition(".")
         if name.endswith(DELETED_SUFFIX):
             shared.trash.put(f"{directory}/{name}", 0)
-        elif name.endswith(LEFTOVER_SUFFIXES) or (dot + suffix in BESIDE_LOG_SUFFIXES and stem not in logs):
+        elif name.endswith(LEFTOVER_SUFFIXES) or (dot + suffix in BESIDE_SUFFIXES and stem not in logs):
             shared.files.remove(f"{directory}/{name}")
         else:
             kept.append(name)
@@ -128,9 +127,9 @@ def _segments(shared: Shared, directory: str, names: list[str], config: LogConfi
 
 
 def _require_no_hole(segments: Segments) -> None:
-    """A segment that another one follows was once full."""
+    """A segment that another one follows was once full. Only Apache Kafka's compaction leaves nothing of it."""
     for segment in list(segments)[:-1]:
-        if not segment.size:
+        if not segment.size and not segments.config.is_compacted:
             raise CorruptLog(f"{segment.log.path} is empty, although the log goes on behind it.")
 
 

@@ -48,7 +48,7 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
     epochs.truncate_from_end(expected)
     for at in range(first, len(segments)):
         segment = segments[at]
-        if segment.base_offset > expected and expected >= recovery_point and at > first:
+        if segment.base_offset > expected >= recovery_point and at > first and not _is_far(segments, at):
             result.reason = f"offsets {expected} to {segment.base_offset - 1} are missing"
             _drop_from(segments, at, result, recovery_point)
             return result
@@ -69,6 +69,11 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
             segment.complete()
     _require_above(recovery_point, expected, f"{segments[-1].log.path} ends at offset {expected}")
     return result
+
+
+def _is_far(segments: Segments, at: int) -> bool:
+    """Whether the segment begins where the one before could not have ended: between them offsets were left out."""
+    return segments[at].base_offset - segments[at - 1].base_offset > RELATIVE_OFFSET_MAX // 2
 
 
 def _last_offset_max(segments: Segments, at: int) -> int:

@@ -131,10 +131,18 @@ class Segment:
         del self._unnamed[suffix]
         if self._files.exists(path):
             self._files.rename(path, named)
-        known = {LOG_SUFFIX: self.log, INDEX_SUFFIX: self._offset_index, TIME_INDEX_SUFFIX: self._time_index}
-        opened = known.get(suffix)
-        if opened is not None:
-            opened.moved(named)
+        handles = dict(zip(SUFFIXES, (self.log, self._offset_index, self._time_index, self._txn_index), strict=True))
+        handle = handles[suffix]
+        if handle is not None:
+            handle.moved(named)
+
+    def drop_empty_aborted(self) -> None:
+        """No file is kept for nothing."""
+        aborted, path = self.aborted, self.path_of(TXN_INDEX_SUFFIX)
+        if not aborted.size and aborted.file is not None:
+            aborted.close()
+            self._txn_index = None
+            self._files.remove(path)
 
     # Appending
 

@@ -1,10 +1,10 @@
 """The segments of a log, oldest first; the last one is appended to."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from headrace.storage.log_config import LogConfig
-from headrace.storage.segment import Segment
+from headrace.storage.segment import SWAP_SUFFIX, Segment
 from headrace.storage.shared import Shared
 from headrace.storage.walk import walk
 from headrace.wire.batch import BatchHeader
@@ -69,6 +69,27 @@ class Segments:
             self._drop(segment)
         del self._segments[at:], self._bases[at:]
         self.active = self._segments[-1] if self._segments else None
+
+    def replace(self, base_offset: int, end_offset: int, size: int) -> Segment:
+        """All from `base_offset` up to `end_offset` go; a segment whose files end in `.swap` is there instead."""
+        replacement = Segment(
+            self._shared.files,
+            self._directory,
+            base_offset,
+            self.config,
+            self._shared.indexes_in_memory,
+            size=size,
+            end_offset=end_offset,
+            created_ms=None,
+            ending=SWAP_SUFFIX,
+        )
+        first, end = bisect_left(self._bases, base_offset), bisect_left(self._bases, end_offset)
+        assert self._bases[first] == base_offset and end < len(self._bases), "the active segment stays"
+        replaced = self._segments[first:end]
+        self._segments[first:end], self._bases[first:end] = [replacement], [base_offset]
+        for segment in replaced:
+            self._drop(segment)
+        return replacement
 
     def _drop(self, segment: Segment) -> None:
         segment.close()

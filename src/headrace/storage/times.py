@@ -60,6 +60,8 @@ def newest(segments: Segments, start_offset: int, limit_offset: int) -> Found | 
 def _newest_in(segment: Segment, start_offset: int, limit_offset: int, best: Found | None) -> Found | None:
     offset = segment.max_timestamp_offset
     begin = segment.locate(offset) if start_offset <= offset < limit_offset else None
+    if begin is not None and not begin[1].record_count:
+        begin = None  # compaction has emptied the batch
     # Only where the newest batch is not readable does the rest of the segment have to be looked through.
     first, last = begin if begin is not None else (0, None)
     for position, header in walk(segment.log, first, segment.size):

@@ -56,14 +56,14 @@ def encode_records(records: Sequence[NewRecord], base_timestamp: int) -> bytes:
         body = b"".join(
             (
                 b"\x00",
-                _varint(record.timestamp - base_timestamp),
-                _varint(number),
-                b"\x01" if key is None else _varint(len(key)) + key,
-                b"\x01" if value is None else _varint(len(value)) + value,
+                varint(record.timestamp - base_timestamp),
+                varint(number),
+                b"\x01" if key is None else varint(len(key)) + key,
+                b"\x01" if value is None else varint(len(value)) + value,
                 _encode_headers(record.headers) if record.headers else b"\x00",
             )
         )
-        parts.append(_varint(len(body)))
+        parts.append(varint(len(body)))
         parts.append(body)
     return b"".join(parts)
 
@@ -72,13 +72,13 @@ def _encode_headers(headers: Iterable[tuple[str, bytes | None]]) -> bytes:
     parts = [b""]
     for name, content in headers:
         raw = name.encode()
-        parts.append(_varint(len(raw)) + raw)
-        parts.append(b"\x01" if content is None else _varint(len(content)) + content)
-    parts[0] = _varint(len(parts) // 2)
+        parts.append(varint(len(raw)) + raw)
+        parts.append(b"\x01" if content is None else varint(len(content)) + content)
+    parts[0] = varint(len(parts) // 2)
     return b"".join(parts)
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
     rest = (number << 1) ^ (number >> 63)
     if rest < 128:
         return _ONE_BYTE[rest]
@@ -131,20 +131,20 @@ def _decode_record(data: bytes, pos: int) -> tuple[int, int, int, bytes | None, 
     if length < 128:
         length = _UNZIGZAG[length]
     else:
-        length, pos = _long_varint(data, pos)
+        length, pos = long_varint(data, pos)
     end = pos + length
     timestamp_delta = data[pos + 1]
     pos += 2
     if timestamp_delta < 128:
         timestamp_delta = _UNZIGZAG[timestamp_delta]
     else:
-        timestamp_delta, pos = _long_varint(data, pos)
+        timestamp_delta, pos = long_varint(data, pos)
     offset_delta = data[pos]
     pos += 1
     if offset_delta < 128:
         offset_delta = _UNZIGZAG[offset_delta]
     else:
-        offset_delta, pos = _long_varint(data, pos)
+        offset_delta, pos = long_varint(data, pos)
     key, pos = _nullable_bytes(data, pos)
     value, pos = _nullable_bytes(data, pos)
     headers: Headers = ()
@@ -163,7 +163,7 @@ def _nullable_bytes(data: bytes, pos: int) -> tuple[bytes | None, int]:
     if length < 128:
         length = _UNZIGZAG[length]
     else:
-        length, pos = _long_varint(data, pos)
+        length, pos = long_varint(data, pos)
     if length < 0:
         if length != -1:
             raise ProtocolError(f"A field of a record has length {length}.")
@@ -180,7 +180,7 @@ def _decode_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
     if count < 128:
         count = _UNZIGZAG[count]
     else:
-        count, pos = _long_varint(data, pos)
+        count, pos = long_varint(data, pos)
     # Each has two bytes at least.
     if not 0 <= count <= (end - pos) // 2:
         raise ProtocolError(f"A record has {count} headers.")
@@ -195,7 +195,7 @@ def _decode_headers(data: bytes, pos: int, end: int) -> tuple[Headers, int]:
     return tuple(headers), pos
 
 
-def _long_varint(data: bytes, pos: int) -> tuple[int, int]:
+def long_varint(data: bytes, pos: int) -> tuple[int, int]:
     """The varint of several bytes whose first was already taken, so that it begins one byte before `pos`."""
     second = data[pos]
     # Most have two bytes: lengths and numbers up to 8191.

@@ -106,6 +106,8 @@ def _delete(broker: Broker, partition: Hosted, offset: int) -> tuple[ErrorCode, 
     error = partition.gate(-1)
     if error:
         return error, -1
+    if "delete" not in partition.config.cleanup_policy:
+        return ErrorCode.POLICY_VIOLATION, -1
     if offset == UP_TO_HIGH_WATERMARK:
         offset = partition.high_watermark
     if not 0 <= offset <= partition.high_watermark:
