@@ -34,9 +34,8 @@ def test_partitions_and_what_only_some_have_are_written_too() -> None:
     partitions = b"\x03" + b"\x02a" + struct.pack(">bii", 3, 0, 1) + b"\0" + b"\x02b" + struct.pack(">bi", 2, 7) + b"\0"
     previous = b"\x00\x08" + struct.pack(">q", 4)
     ours = b"\xa0\x4e\x02" + struct.pack(">h", 2)
-    assert value == (
-        struct.pack(">hqhib", 1, 5, 3, 60_000, 1) + partitions + struct.pack(">qq", 2_000, 1_000) + b"\x02" + previous + ours
-    )
+    tags = b"\x02" + previous + ours
+    assert value == struct.pack(">hqhib", 1, 5, 3, 60_000, 1) + partitions + struct.pack(">qq", 2_000, 1_000) + tags
 
 
 @pytest.mark.parametrize("known", [OPEN, EMPTY])

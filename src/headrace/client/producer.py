@@ -163,7 +163,7 @@ class Producer:
     async def commit(self) -> None:
         """All records and offsets of the transaction become readable, or none: then it raises.
 
-        TransactionFailed: abort it. Fenced: another producer took over. TimedOut: it is not known; commit again to know.
+        TransactionFailed: abort it. Fenced: another producer took over. TimedOut: it is not known, so commit again.
         """
         transactions = self._transactional()
         transactions.expect_open("commit")

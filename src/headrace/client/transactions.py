@@ -136,8 +136,12 @@ class ProducerTransactions:
         """The group's offsets become those, if the transaction commits."""
         self.expect_open("send_offsets")
         if group not in self._groups:
+            identity = self._known()
             question = AddOffsetsToTxnRequest(
-                transactional_id=self.transactional_id, **self._claim(), group_id=group
+                transactional_id=self.transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                group_id=group,
             )
 
             async def add() -> None:
@@ -151,7 +155,13 @@ class ProducerTransactions:
         """Afterwards it is committed, or aborted. TimedOut: which of both it will be is not known, ask again."""
         self._expect(Phase.OPEN, "commit" if commit else "abort")
         if not self.is_empty:
-            question = EndTxnRequest(transactional_id=self.transactional_id, **self._claim(), committed=commit)
+            identity = self._known()
+            question = EndTxnRequest(
+                transactional_id=self.transactional_id,
+                producer_id=identity.producer_id,
+                producer_epoch=identity.epoch,
+                committed=commit,
+            )
 
             async def ask() -> None:
                 self._check((await self._at_coordinator(question, EndTxnResponse)).error_code)
@@ -186,16 +196,16 @@ class ProducerTransactions:
 
     # How it is asked.
 
-    def _claim(self) -> dict[str, int]:
-        assert self.identity is not None
-        return {"producer_id": self.identity.producer_id, "producer_epoch": self.identity.epoch}
+    def _known(self) -> Identity:
+        assert self.identity is not None, "begin() comes first"
+        return self.identity
 
     def _add(self, partitions: set[TopicPartition]) -> Callable[[], Awaitable[None]]:
-        assert self.identity is not None
+        identity = self._known()
         question = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.transactional_id,
-            v3_and_below_producer_id=self.identity.producer_id,
-            v3_and_below_producer_epoch=self.identity.epoch,
+            v3_and_below_producer_id=identity.producer_id,
+            v3_and_below_producer_epoch=identity.epoch,
             v3_and_below_topics=[
                 AddPartitionsToTxnTopic(name=name, partitions=indexes)
                 for name, indexes in group_by_topic(sorted(partitions)).items()
@@ -215,10 +225,12 @@ class ProducerTransactions:
         return add
 
     def _commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> Callable[[], Awaitable[None]]:
+        identity = self._known()
         question = TxnOffsetCommitRequest(
             transactional_id=self.transactional_id,
             group_id=group,
-            **self._claim(),
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
             topics=[
                 TxnOffsetCommitRequestTopic(
                     name=name,
@@ -286,7 +298,6 @@ class ProducerTransactions:
                         await asyncio.sleep(CONCURRENT_S)  # the transaction before is about to be marked as ended
                         continue
                     await tries.again(f"{what}: {error}")
-
 
 
 def question_version_max(question: Message) -> int:

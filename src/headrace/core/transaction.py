@@ -207,9 +207,7 @@ def ended(known: Transaction, commit: bool, now_ms: int) -> Decision:
 def fenced(known: Transaction, now_ms: int) -> Transaction:
     """The open transaction ends without its owner, who is told by the epoch: nobody ever has this one."""
     assert known.state is State.ONGOING and known.epoch < EPOCH_MAX
-    return replace(
-        known, state=State.PREPARE_ABORT, epoch=known.epoch + 1, last_epoch=NO_EPOCH, updated_ms=now_ms
-    )
+    return replace(known, state=State.PREPARE_ABORT, epoch=known.epoch + 1, last_epoch=NO_EPOCH, updated_ms=now_ms)
 
 
 def completed(known: Transaction, now_ms: int) -> Transaction:

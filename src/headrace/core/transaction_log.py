@@ -1,5 +1,7 @@
 """What a coordinator writes of a transaction, and makes of what it reads."""
 
+from typing import Final
+
 from headrace.core.transaction import State, Transaction
 from headrace.model import Buffer
 from headrace.wire.errors import ProtocolError
@@ -11,6 +13,8 @@ from headrace.wire.transaction_records import (
     read_value,
     value_bytes,
 )
+
+_KNOWN: Final = frozenset(int(state) for state in State)
 
 
 def entry_of(transactional_id: str, transaction: Transaction) -> tuple[bytes, bytes]:
@@ -47,7 +51,7 @@ def read_entry(key: Buffer | None, value: Buffer | None) -> tuple[str, Transacti
     if value is None:
         return transactional_id, None
     stored = read_value(value)
-    if stored.transaction_status not in iter(State):
+    if stored.transaction_status not in _KNOWN:
         raise ProtocolError(f"{transactional_id!r} is in state {stored.transaction_status}, which is not known here")
     partitions = frozenset(
         (topic.topic, partition) for topic in stored.transaction_partitions or () for partition in topic.partition_ids

@@ -8,7 +8,7 @@ from headrace.client import Consumer, Fenced, Outside, Producer, TimedOut
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim.clients import Work
-from headrace.sim.history import CommittedFinal, CommittedRead, CommitAsked, TxnEnded, TxnSent
+from headrace.sim.history import CommitAsked, CommittedFinal, CommittedRead, TxnEnded, TxnSent
 
 RECORDS_MAX = 4
 TIMEOUT_MS = 4_000
@@ -146,9 +146,7 @@ async def read_committed_in_the_end(work: Work, outside: Outside) -> None:
     """When nobody writes any more: every transaction ends, those of dead producers by their time-out. Then all that is
     committed is read. Whoever waits for it too long finds that a transaction hangs."""
     ends = await _ends_when_all_have_ended(work.bootstrap, work.partitions, outside)
-    async with Consumer(
-        work.bootstrap, outside=outside, client_id="reader", isolation="read_committed"
-    ) as consumer:
+    async with Consumer(work.bootstrap, outside=outside, client_id="reader", isolation="read_committed") as consumer:
         consumer.assign(work.partitions)
         left = {partition for partition in work.partitions if ends[partition] > 0}
         while left:

@@ -116,7 +116,7 @@ APIS: Final = MappingProxyType(
             _api(
                 transactions.EndTxnRequest,
                 transactions.EndTxnResponse,
-                "Version 5 (an epoch per transaction) is not spoken: the feature `transaction.version` is not finalised.",
+                "Version 5 (an epoch per transaction) is not advertised: the feature `transaction.version` is off.",
                 advertised=(0, 4),
             ),
             _api(transactions.WriteTxnMarkersRequest, transactions.WriteTxnMarkersResponse),

@@ -158,9 +158,7 @@ class Transactions:
         got = Claim(decided.producer_id, decided.epoch)
         self._decide_for(kept, decided, lambda error: then(error, NOBODY if error else got))
 
-    def _init_with_fresh_id(
-        self, transactional_id: str, claim: Claim | None, timeout_ms: int, then: ThenClaim
-    ) -> None:
+    def _init_with_fresh_id(self, transactional_id: str, claim: Claim | None, timeout_ms: int, then: ThenClaim) -> None:
         def go_on(fresh_id: int | None) -> None:
             if fresh_id is None:
                 then(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, NOBODY)
