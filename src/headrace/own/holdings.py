@@ -46,8 +46,7 @@ class Holdings:
     async def ask(self, node_id: int, request: OwnRequest) -> dict[str, OwnResult]:
         """What was granted is held, when this returns. PeerLost, or KafkaError when the broker refuses to be asked."""
         link = await self._link(node_id)
-        answer = await link.ask(request)
-        results = {result.resource: result for result in answer.resources}
+        results = await self._ask(link, request)
         for result in results.values():
             if result.error_code == ErrorCode.NONE and result.generation > 0:
                 self._hold(link, result)
@@ -55,8 +54,15 @@ class Holdings:
 
     async def look(self, node_id: int, request: OwnRequest) -> dict[str, OwnResult]:
         """A question that changes nothing."""
-        link = await self._link(node_id)
-        return {result.resource: result for result in (await link.ask(request)).resources}
+        return await self._ask(await self._link(node_id), request)
+
+    async def _ask(self, link: Link, request: OwnRequest) -> dict[str, OwnResult]:
+        try:
+            return {result.resource: result for result in (await link.ask(request)).resources}
+        except PeerLost:
+            if link.is_silent:
+                self.places.fell_silent(link.address)
+            raise
 
     def by_place(self, resources: Iterable[str]) -> dict[int, list[str]]:
         """Those that have one, in the order of their names."""
@@ -99,16 +105,20 @@ class Holdings:
             del self._where[resource]
         if not mine:
             return
+        if link.is_silent:
+            self.places.fell_silent(link.address)
         self.reason = f"{', '.join(mine)}: {reason}"
         self.lost.set()
         self.regained.clear()
         self._tell()
         if self._regaining is None:
-            self._regaining = asyncio.ensure_future(self._regain())
+            self._regaining = asyncio.ensure_future(self._regain(link.is_silent))
 
-    async def _regain(self) -> None:
+    async def _regain(self, is_silent: bool) -> None:
         failures = 0
         try:
+            if is_silent:
+                await self._learn()
             while not self.gone.is_set() and (missing := self.generations.keys() - self._where.keys()):
                 if failures:
                     await asyncio.sleep(self.outside.backoff_ms(failures) / 1000)

@@ -37,6 +37,7 @@ class Link:
         self.node_id = node_id
         self.address = address
         self.held: dict[str, int] = {}  # generations
+        self.is_silent = False  # nobody closed it, and nobody answers
         self.heard_ms = clock.monotonic_ms()
         self._peer = peer
         self._claimer = claimer
@@ -65,6 +66,7 @@ class Link:
             timeout_ms = request.wait_ms + CONFIRM_MS_MAX + SILENCE_MS_MAX
             return self._read(await self._peer.request(request, OwnResponse, timeout_ms=timeout_ms))
         except TimeoutError as error:
+            self.is_silent = True
             raise PeerLost(f"{self._peer.address} does not answer") from error
         except Unencodable as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
@@ -83,6 +85,10 @@ class Link:
         except (PeerLost, KafkaError) as error:
             self.lose(str(error))
             raise PeerLost(str(error)) from error
+
+    def fall_silent(self, for_ms: int) -> None:
+        self.is_silent = True
+        self.lose(f"{self._peer.address} has not been heard of for {for_ms} ms")
 
     def lose(self, reason: str) -> None:
         """The connection is of no use any more."""
@@ -106,7 +112,7 @@ class Link:
         except (PeerLost, ProtocolError, KafkaError) as error:
             self.lose(str(error))
         except TimeoutError:
-            self.lose(f"{self._peer.address} has not been heard of for {UNHEARD_MS_MAX} ms")
+            self.fall_silent(UNHEARD_MS_MAX)
 
     def _read(self, answer: OwnResponse) -> OwnResponse:
         self.heard_ms = self._clock.monotonic_ms()

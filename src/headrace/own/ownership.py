@@ -113,7 +113,7 @@ class Ownership:
         now_ms = self._outside.clock.monotonic_ms()
         for link in self._holdings.links():
             if now_ms - link.heard_ms > UNHEARD_MS_MAX:
-                link.lose(f"{link.address} has not been heard of for {now_ms - link.heard_ms} ms")
+                link.fall_silent(now_ms - link.heard_ms)
         if self.lost.is_set():
             raise self.loss()
 

@@ -13,6 +13,8 @@ from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 from headrace.wire.messages.own import OwnLeader
 
 CONNECT_MS_MAX = 3_000
+SILENT_CONNECT_MS_MAX = 1_000
+"""A broker that has fallen silent is not waited for so long: meanwhile another may have become the leader."""
 ANSWER_MS_MAX = 3_000
 PARTITION_DIGITS_MAX = 10
 
@@ -42,6 +44,7 @@ class Places:
         self._seeds = parse_bootstrap(bootstrap)
         self._turn = outside.random.bits(16)
         self._hints: dict[str, tuple[int, Address]] = {}
+        self._silent: Address | None = None
 
     async def learn(self, timeout_ms: int) -> None:
         """Asks the cluster anew. KafkaError when nobody answers in that time."""
@@ -55,17 +58,22 @@ class Places:
 
     async def learn_once(self) -> None:
         """What brokers hinted at is forgotten then. NotReachable when none answers."""
-        addresses = list(dict.fromkeys([*self._cluster.brokers.values(), *self._seeds]))
+        known = list(dict.fromkeys([*self._cluster.brokers.values(), *self._seeds]))
+        self._turn += 1
+        turn = self._turn % len(known)
         reasons = []
-        for _ in addresses:
-            self._turn += 1
+        for address in sorted([*known[turn:], *known[:turn]], key=lambda address: address == self._silent):
             try:
-                self._cluster.learn(await self._ask(addresses[self._turn % len(addresses)]))
+                self._cluster.learn(await self._ask(address))
                 self._hints.clear()
                 return
             except (PeerLost, TimeoutError, ProtocolError) as error:
                 reasons.append(str(error) or f"nothing came in {ANSWER_MS_MAX} ms")
         raise NotReachable(f"no broker of bootstrap {self._cluster.bootstrap} answers: {'; '.join(reasons)}")
+
+    def fell_silent(self, address: Address) -> None:
+        """It is asked after all others, until it answers."""
+        self._silent = address
 
     def hint(self, resource: str, leader: OwnLeader | None) -> bool:
         """A broker that does not decide about it names the one that does. Whether that is news."""
@@ -103,7 +111,11 @@ class Places:
 
     async def _connect(self, address: Address) -> Peer:
         network, hub = self._cluster.outside.network, self._cluster.hub
-        return await Peer.connect(network, hub, *address, self._client_id, CONNECT_MS_MAX)
+        patience_ms = SILENT_CONNECT_MS_MAX if address == self._silent else CONNECT_MS_MAX
+        peer = await Peer.connect(network, hub, *address, self._client_id, patience_ms)
+        if address == self._silent:
+            self._silent = None
+        return peer
 
     async def _ask(self, address: Address) -> MetadataResponse:
         peer = await self._connect(address)
