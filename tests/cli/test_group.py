@@ -19,7 +19,7 @@ def as_json(*arguments: str) -> Any:
 
 @pytest.fixture
 def filled(bootstrap: str, topic: str) -> str:
-    """A topic of two partitions with ten records in each, the first five an hour old."""
+    """A topic of two partitions with ten records in each, one a minute, years ago."""
     assert headrace("topic", "create", topic, "--partitions", "2", "--bootstrap", bootstrap).returncode == 0
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in range(2):
@@ -81,6 +81,7 @@ def test_a_group_with_a_member_is_listed_and_described(bootstrap: str, filled: s
 @pytest.mark.parametrize(
     ("place", "after"),
     [("beginning", [0, 0]), ("end", [10, 10]), ("7", [7, 7]), ("99", [10, 10]), ("2023-11-14T22:16:20+00:00", [3, 3])],
+    ids=["beginning", "end", "offset", "offset-too-high", "time"],
 )
 def test_a_group_is_moved(bootstrap: str, filled: str, place: str, after: list[int]) -> None:
     group = f"g-{filled}"
