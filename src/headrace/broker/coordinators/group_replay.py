@@ -5,11 +5,12 @@ one look-up finds where an offset belongs, and its value is kept unread.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from headrace.core.group import Group
 from headrace.core.group_storing import restored
-from headrace.wire.batch import BatchHeader, Record
+from headrace.model import Buffer
+from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from headrace.wire.errors import ProtocolError
 from headrace.wire.group_records import (
     GROUP_KEY,
@@ -18,7 +19,8 @@ from headrace.wire.group_records import (
     read_group_value,
     read_offset_prefix,
 )
-from headrace.wire.markers import marker_of
+from headrace.wire.markers import read_marker
+from headrace.wire.pairs import Pair, read_pairs
 
 log = logging.getLogger(__name__)
 
@@ -34,27 +36,30 @@ class Replay:
         self._places: dict[bytes, tuple[str, str]] = {}
         self._unknown = 0
 
-    def batch(self, header: BatchHeader, records: Sequence[Record]) -> None:
-        if header.is_control:
-            marker = marker_of(records)
+    def batch(self, header: BatchHeader, chunk: Buffer, pos: int) -> None:
+        """The batch at `pos`."""
+        attributes = header.attributes
+        if attributes & CONTROL:
+            marker = read_marker(chunk, pos)
             if marker is not None:
                 for group_id in [group.group_id for group in self.open.pop(header.producer_id, ())]:
                     self.groups[group_id].offsets.end(header.producer_id, marker.committed)
-        elif header.is_transactional:
-            for record in records:
-                self._pending(header.producer_id, record)
+            return
+        pairs = read_pairs(chunk, pos, header)
+        if attributes & TRANSACTIONAL:
+            for key, value in pairs:
+                self._pending(header.producer_id, key, value)
         elif self.open:
-            for record in records:
-                self._slowly(record)
+            for key, value in pairs:
+                self._slowly(key, value)
         else:
-            self._quickly(records)
+            self._quickly(pairs)
 
-    def _quickly(self, records: Sequence[Record]) -> None:
+    def _quickly(self, pairs: list[Pair]) -> None:
         targets = self._targets
-        for record in records:
-            key, value = record[2], record[3]
+        for key, value in pairs:
             if key is None or key[:2] not in OFFSET_KEYS:
-                self._other(record)
+                self._other(key, value)
                 continue
             target = targets.get(key[:-4])
             if target is None:
@@ -67,11 +72,10 @@ class Replay:
             else:
                 target.pop(int.from_bytes(key[-4:], "big"), None)
 
-    def _slowly(self, record: Record) -> None:
+    def _slowly(self, key: bytes | None, value: bytes | None) -> None:
         """While transactions are open: they lose to what comes after them."""
-        key = record.key
         if key is None or key[:2] not in OFFSET_KEYS:
-            self._other(record)
+            self._other(key, value)
             return
         place = self._place(key[:-4])
         if place is not None:
@@ -80,15 +84,14 @@ class Replay:
             offsets = self._group(group_id).offsets
             if self._targets:
                 self._targets.clear()  # what is removed below may be found there
-            offsets.commit(topic, partition, record.value, offsets.appended([(topic, partition)]))
+            offsets.commit(topic, partition, value, offsets.appended([(topic, partition)]))
 
-    def _pending(self, producer_id: int, record: Record) -> None:
-        key = record.key
+    def _pending(self, producer_id: int, key: bytes | None, value: bytes | None) -> None:
         place = None if key is None or key[:2] not in OFFSET_KEYS else self._place(key[:-4])
         if key is None or place is None:
             return
         group = self._group(place[0])
-        group.offsets.pend(producer_id, [(place[1], int.from_bytes(key[-4:], "big"), record.value)])
+        group.offsets.pend(producer_id, [(place[1], int.from_bytes(key[-4:], "big"), value)])
         self.open.setdefault(producer_id, set()).add(group)
 
     def _place(self, prefix: bytes) -> tuple[str, str] | None:
@@ -109,8 +112,7 @@ class Replay:
     def _offsets_in(self, group_id: str, topic: str) -> dict[int, bytes]:
         return self._group(group_id).offsets.by_topic.setdefault(topic, {})
 
-    def _other(self, record: Record) -> None:
-        key, value = record.key, record.value
+    def _other(self, key: bytes | None, value: bytes | None) -> None:
         if key is None or key[:2] != GROUP_KEY:
             self._skip("its key is of a kind that is not known here")
             return

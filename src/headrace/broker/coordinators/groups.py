@@ -19,6 +19,7 @@ from headrace.core.group_storing import resume, snapshot
 from headrace.core.internal_topics import CONSUMER_OFFSETS
 from headrace.core.verified import Verified
 from headrace.errors import ErrorCode
+from headrace.model import Buffer
 from headrace.net.connection import Connection
 from headrace.wire.batch import BatchHeader, Record
 from headrace.wire.group_records import group_key, group_value
@@ -45,7 +46,7 @@ class Groups:
         self._wakes = Wakes(broker.loop, broker.clock, self._tick)
         self.metadata_bytes = self.rebalances = self.completed_rebalances = 0
         self.offsets_committed = self.offsets_expired = self.offsets_deleted = 0
-        self.log = StateLog(broker, CONSUMER_OFFSETS, self)
+        self.log = StateLog(broker, CONSUMER_OFFSETS, self, self._replay)
         broker.on_connection_closed.append(self._connection_closed)
 
     async def close(self) -> None:
@@ -246,7 +247,10 @@ class Groups:
         self._replays[index] = Replay(index)
 
     def replay(self, index: int, header: BatchHeader, records: Sequence[Record]) -> None:
-        self._replays[index].batch(header, records)
+        raise NotImplementedError  # it is given the bytes
+
+    def _replay(self, index: int, header: BatchHeader, chunk: Buffer, pos: int) -> None:
+        self._replays[index].batch(header, chunk, pos)
 
     def loaded(self, index: int) -> None:
         replay = self._replays.pop(index)

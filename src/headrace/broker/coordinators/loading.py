@@ -4,13 +4,14 @@ One partition after another: a node that takes over many leaderships at once ser
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
-from headrace.wire.batch import BatchHeader, Record, headers, read_records
+from headrace.model import Buffer
+from headrace.wire.batch import BatchHeader, headers
 from headrace.wire.errors import ProtocolError
 
 SLICE_MS = 3
@@ -18,7 +19,11 @@ READ_BYTES = 256 << 10
 AGAIN_S = 1.0
 """After a shortage of the machine, which says nothing about the log."""
 
-Replay = Callable[[int, BatchHeader, Sequence[Record]], None]
+STEP_BYTES = 16 << 10
+"""Of batches, between two looks at the clock."""
+
+Replay = Callable[[int, BatchHeader, Buffer, int], None]
+"""The batch at a position of a buffer, of the partition with this index. May raise ProtocolError."""
 
 
 class Load(Protocol):
@@ -86,11 +91,15 @@ def _read(load: Load, replay: Replay) -> Iterator[None]:
     offset = hosted.log_start_offset
     while offset < end_offset:
         try:
-            chunk = hosted.log.read(offset, READ_BYTES, end_offset, True)
+            chunk = bytes(hosted.log.read(offset, READ_BYTES, end_offset, True))
+            stop_at = STEP_BYTES
             for pos, header in headers(chunk):
-                replay(hosted.index, header, read_records(chunk, pos))
-                offset = header.last_offset + 1
-                yield
+                replay(hosted.index, header, chunk, pos)
+                offset = header.base_offset + header.last_offset_delta + 1
+                if pos >= stop_at:
+                    stop_at = pos + STEP_BYTES
+                    yield
+            yield
         except ProtocolError as error:
             raise CorruptLog(f"{hosted} cannot be read at offset {offset}: {error}") from error
         if not chunk:

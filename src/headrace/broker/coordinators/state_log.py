@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators.loading import Loading
+from headrace.broker.coordinators.loading import Loading, Replay
 from headrace.broker.partitions import Hosted
 from headrace.core.internal_topics import coordinating_partition
 from headrace.core.partition import Appended
 from headrace.core.verified import Verified
 from headrace.errors import CorruptLog, ErrorCode
-from headrace.wire.batch import BatchHeader, NewRecord, Record, build
+from headrace.model import Buffer
+from headrace.wire.batch import BatchHeader, NewRecord, Record, build, read_records
 
 Then = Callable[[ErrorCode], None]
 Entry = tuple[bytes, bytes | None]
@@ -41,7 +42,7 @@ class Keeper(Protocol):
         """This node leads it now; until `loaded` all of it answers 14."""
 
     def replay(self, index: int, header: BatchHeader, records: Sequence[Record]) -> None:
-        """Every batch in order, control batches too."""
+        """Every batch in order, control batches too. Not called where `replay_bytes` is given."""
 
     def loaded(self, index: int) -> None:
         """All that was committed when the leadership began has been replayed."""
@@ -51,12 +52,13 @@ class Keeper(Protocol):
 
 
 class StateLog:
-    def __init__(self, broker: Broker, topic: str, keeper: Keeper) -> None:
+    def __init__(self, broker: Broker, topic: str, keeper: Keeper, replay_bytes: Replay | None = None) -> None:
+        """`replay_bytes` reads the batches itself."""
         self.topic = topic
         self._broker = broker
         self._keeper = keeper
         self._led: dict[int, _Led] = {}
-        self._loading = Loading(broker, keeper.replay)
+        self._loading = Loading(broker, replay_bytes or self._replay)
         self.load_ms_last = self.load_ms_max = self.load_ms_sum = self.loads = 0
         broker.roles.on_leading.append(self._leading)
         broker.roles.on_ended.append(self._ended)
@@ -125,6 +127,9 @@ class StateLog:
         broker.appends.queue(hosted)
         self._led[index].wait(outcome.end_offset, then)
         return ErrorCode.NONE
+
+    def _replay(self, index: int, header: BatchHeader, chunk: Buffer, pos: int) -> None:
+        self._keeper.replay(index, header, read_records(chunk, pos))
 
     # Leaderships.
 
