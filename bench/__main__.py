@@ -1,6 +1,6 @@
 """`make bench`: Apache Kafka and Headrace on this machine, driven by the same programs in interleaved rounds.
 
-python -m bench [--quick] [--only start,produce,one,catch-up,idle,cluster] [--broker kafka|headrace] [--write]
+python -m bench [--quick] [--only start,produce,one,catch-up,idle,cluster,owners] [--broker kafka|headrace] [--write]
 """
 
 import argparse
@@ -14,9 +14,11 @@ from pathlib import Path
 from bench.cluster import ClusterRun
 from bench.cluster_report import cluster_markdown
 from bench.native import OUT
+from bench.owners import SETTINGS as OWNERS_SETTINGS
+from bench.owners import OwnersResults, measure, owners_markdown
 from bench.plot import svg
 from bench.raw import RawClient
-from bench.report import CLUSTER, ONE_NODE, markdown, replace_figures
+from bench.report import CLUSTER, ONE_NODE, OWNERS, markdown, replace_figures
 from bench.results import HEADRACE, Goal, Results
 from bench.rounds import Workload, run
 from bench.sessions import cpu_share, idle_partitions, stall_during_scrapes, wait_until_quiet
@@ -36,9 +38,12 @@ from tests.servers.process import BrokerProcess
 DOCUMENT = Path("docs/PERFORMANCE.md")
 PLOT = Path("docs/performance.svg")
 CLUSTER_PLOT = Path("docs/performance-cluster.svg")
+OWNERS_PLOT = Path("docs/performance-owners.svg")
 ONE_NODE_SECTIONS = ("start", "produce", "one", "catch-up", "idle")
 CLUSTER_SECTION = "cluster"
-SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION)
+OWNERS_SECTION = "owners"
+SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION, OWNERS_SECTION)
+MAKERS = {"kafka": kafka_broker, "headrace": headrace_broker}
 
 
 class Run:
@@ -133,13 +138,17 @@ def main(words: list[str]) -> None:
             cluster = ClusterRun(scratch, chosen, machine(), options.quick).run()
             figures = cluster_markdown(cluster)
             tell("performance-cluster", CLUSTER, figures, cluster.goals(), CLUSTER_PLOT if options.write else None)
+        if OWNERS_SECTION in wanted:
+            print(f"{OWNERS_SECTION}:", file=sys.stderr, flush=True)
+            owners = owners_of(scratch, chosen, options.quick)
+            plot = OWNERS_PLOT if options.write else None
+            tell("performance-owners", OWNERS, owners_markdown(owners), owners.goals(), plot)
     finally:
         shutil.rmtree(scratch)
 
 
 def one_node(scratch: Path, chosen: Sequence[str], wanted: Sequence[str], quick: bool) -> Results:
-    makers = {"kafka": kafka_broker, "headrace": headrace_broker}
-    brokers = [makers[name](scratch / name) for name in chosen]
+    brokers = [MAKERS[name](scratch / name, {}) for name in chosen]
     this = Run(brokers, scratch, quick)
     parts = (this.start, this.produce, this.one_record, this.catch_up, this.idle)
     steps = dict(zip(ONE_NODE_SECTIONS, parts, strict=True))
@@ -157,6 +166,17 @@ def one_node(scratch: Path, chosen: Sequence[str], wanted: Sequence[str], quick:
         for broker in brokers:
             broker.kill()
     return this.results
+
+
+def owners_of(scratch: Path, chosen: Sequence[str], quick: bool) -> OwnersResults:
+    brokers = [MAKERS[name](scratch / f"{name}-owners", OWNERS_SETTINGS) for name in chosen]
+    try:
+        for broker in brokers:
+            broker.start()
+        return measure(brokers, machine(), quick)
+    finally:
+        for broker in brokers:
+            broker.kill()
 
 
 def tell(name: str, whose: str, figures: str, goals: Sequence[Goal], plot: Path | None) -> None:
