@@ -34,6 +34,10 @@ class _Threaded:
         self._thread = threading.Thread(target=work)
         self._thread.start()
 
+    @property
+    def is_told(self) -> bool:
+        return bool(self.told)
+
     def _got(self, value: bytes) -> None:
         self.values.append(value)
         self.count += 1
@@ -68,7 +72,7 @@ class RdWriter(_Threaded):
         def answered(error: KafkaError | None, _: Message) -> None:
             nonlocal outstanding
             outstanding -= 1
-            if error is not None:
+            if error is not None and not self.over.is_set():
                 self.told.add(error.name())
 
         while not self.over.is_set():
@@ -158,13 +162,17 @@ class AioWriter(_Threaded):
 class JavaWriter(_Threaded):
     def __init__(self, program: LineProgram, scratch: Path, topic: str, client_id: str, acks: str, prefix: str) -> None:
         self._program = program
-        self._words = ("write", topic, client_id, acks, prefix, scratch)
+        self._words = ("write", topic, client_id, acks, prefix)
         self._end = scratch / f"{topic}-{client_id}.end"
         self._sent = scratch / f"{topic}-{client_id}.sent"
         super().__init__(self._write)
 
+    @property
+    def is_told(self) -> bool:
+        return self._sent.with_suffix(".told").exists()
+
     def _write(self) -> None:
-        self._program.ask(*self._words[:5], self._sent, self._end)
+        self._program.ask(*self._words, self._sent, self._end)
         count, *told = self._sent.read_text().split()
         self.count = int(count)
         self.told |= set(told)
@@ -255,6 +263,10 @@ class JavaReader(_Threaded):
         self._end = scratch / f"{topic}-{client_id}.end"
         self._read_by_it = scratch / f"{topic}-{client_id}.read"
         super().__init__(self._read)
+
+    @property
+    def is_told(self) -> bool:
+        return self._read_by_it.with_suffix(".told").exists()
 
     def _read(self) -> None:
         self._program.ask("read", self._topic, self._client_id, self._read_by_it, self._end)

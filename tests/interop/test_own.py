@@ -129,6 +129,13 @@ def log_of(cluster: HeadraceCluster, topic: str) -> list[str]:
     return values
 
 
+def until_told(cluster: HeadraceCluster, old: Any, acks: str) -> None:
+    if acks == "0":
+        time.sleep(1.0)  # nobody tells it: it writes on, into the void
+    else:
+        until(cluster, lambda: old.is_told, "the old owner is told")
+
+
 def until(cluster: HeadraceCluster, holds: Any, what: str) -> None:
     cluster.until(holds, what, 60)
 
@@ -170,7 +177,7 @@ def test_a_producer_whose_companion_lost_the_partition_is_fenced(
             with own.claim_sync(cluster.bootstrap, GROUP, f"{topic}-0", 1, exclusive="produce") as taken:
                 assert claimed.lost.wait(1)
                 assert produce(cluster, topic, taken.client_id, *(f"new {n}" for n in range(10))) == set()
-                time.sleep(1.0 if acks == "0" else 0.0)
+                until_told(cluster, old, acks)
                 assert produce(cluster, topic, taken.client_id, "new end") == set()
                 fence = taken.fence_offset
         finally:
@@ -207,7 +214,8 @@ def test_a_consumer_that_lost_the_partition_is_turned_away_and_is_served_nothing
                 until(cluster, lambda: new.count == 100, "the new reader has read")
                 assert produce(cluster, topic, "anybody", *after) == set()
                 until(cluster, lambda: new.count == 200, "the new reader has read on")
-                time.sleep(1.0)
+                until(cluster, lambda: old.is_told, "the old reader is told")
+                time.sleep(0.5)
         finally:
             old.stop()
             if new is not None:

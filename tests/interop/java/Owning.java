@@ -62,9 +62,7 @@ final class Owning {
                 told.add(error.getClass().getSimpleName());
             }
         }
-        while (!Files.exists(end)) {
-            Thread.sleep(5);
-        }
+        waitFor(out, end);
         producer.close(Duration.ofSeconds(5));
         Files.writeString(out, sent + "\n" + String.join("\n", told));
         return "";
@@ -91,11 +89,20 @@ final class Owning {
                     told.add(error.getClass().getSimpleName());
                 }
             }
-            while (!Files.exists(end)) {
-                Thread.sleep(5);
-            }
+            waitFor(out, end);
         }
         Files.writeString(out, String.join("\n", told) + "\n\n" + String.join("\n", values));
         return "";
+    }
+
+    /** Says beside the file for the results that there was an error. */
+    private void waitFor(Path out, Path end) throws Exception {
+        if (!told.isEmpty()) {
+            String name = out.getFileName().toString();
+            Files.writeString(out.resolveSibling(name.substring(0, name.lastIndexOf('.')) + ".told"), "");
+        }
+        while (!Files.exists(end)) {
+            Thread.sleep(5);
+        }
     }
 }
