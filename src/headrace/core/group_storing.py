@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 
-from headrace.core.group import Group, GroupState
+from headrace.core.group import Group
+from headrace.core.group_effects import GroupState
 from headrace.core.group_members import CONSUMER, Join, Joined, Member, subscribed_topics
 from headrace.core.group_offsets import GroupOffsets
 from headrace.errors import ErrorCode

@@ -4,7 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from headrace.broker.broker import Broker
-from headrace.core.group import Group, GroupState
+from headrace.core.group import Group
+from headrace.core.group_effects import GroupState
 from headrace.core.group_members import CONSUMER
 from headrace.core.group_offsets import TopicPartition
 from headrace.core.verified import Verified

@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterator
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.group_commits import bury
-from headrace.core.group import Group, GroupState
+from headrace.core.group import Group
+from headrace.core.group_effects import GroupState
 from headrace.core.group_members import CONSUMER
 from headrace.core.group_offsets import TopicPartition
 from headrace.errors import ErrorCode

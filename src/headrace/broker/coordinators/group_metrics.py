@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
 from headrace.broker.metrics import Family, counter, gauge
-from headrace.core.group import GroupState
+from headrace.core.group_effects import GroupState
 
 
 def families(broker: Broker) -> Iterator[Family]:

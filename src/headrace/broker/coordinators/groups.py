@@ -13,7 +13,8 @@ from headrace.broker.coordinators.group_expiry import forget_topics
 from headrace.broker.coordinators.group_replay import Replay
 from headrace.broker.coordinators.state_log import StateLog
 from headrace.broker.coordinators.wakes import Wakes
-from headrace.core.group import Group, GroupState, Store, SyncAnswer
+from headrace.core.group import Group
+from headrace.core.group_effects import GroupState, Store, SyncAnswer
 from headrace.core.group_members import Join, JoinWaiter, SyncWaiter
 from headrace.core.group_storing import resume, snapshot
 from headrace.core.internal_topics import CONSUMER_OFFSETS

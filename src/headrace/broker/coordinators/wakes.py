@@ -8,7 +8,8 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-from headrace.core.group import NEVER_MS, Group
+from headrace.core.group import Group
+from headrace.core.group_membership import NEVER_MS
 from headrace.runtime import Clock
 
 

@@ -175,11 +175,7 @@ class _Produce:
         answers = self._response.responses
         for topic in request.body.topic_data:
             hosted = partitions.topic_by_id(topic.topic_id) if by_id else partitions.topic_by_name(topic.name)
-            if (
-                hosted is None
-                or hosted.is_internal
-                or not broker.is_allowed(principal, _WRITE, hosted.resource)
-            ):
+            if hosted is None or hosted.is_internal or not broker.is_allowed(principal, _WRITE, hosted.resource):
                 answers.append(self._refuse(topic, self._refusal(topic, hosted, by_id)))
                 continue
             admitted = [self._admit(hosted, data, now_ms) for data in topic.partition_data]
@@ -322,7 +318,10 @@ class _Produce:
             answer.base_offset, answer.log_append_time_ms = outcome.base_offset, outcome.append_time_ms
             self._admitted(partition, len(records), outcome, answer)
             return
-        if isinstance(outcome, VerifyFirst) or outcome in (ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE):
+        if isinstance(outcome, VerifyFirst) or outcome in (
+            ErrorCode.INVALID_TXN_STATE,
+            ErrorCode.TRANSACTION_ABORTABLE,
+        ):
             # The transaction is not open, or has ended while it was asked about.
             is_known = self._request.version >= ABORTABLE_SINCE
             outcome = ErrorCode.TRANSACTION_ABORTABLE if is_known else ErrorCode.INVALID_TXN_STATE

@@ -177,7 +177,6 @@ class _Pending:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return records if self._request.version >= ZSTD_SINCE else _ahead_of_zstd(records)
 
-
     def _aborted(self, replica: Replica, offset: int, records: Buffer) -> list[AbortedTransaction] | ErrorCode:
         assert isinstance(replica, Hosted)
         try:

@@ -113,7 +113,8 @@ async def _create_missing(
             continue
         if name in INTERNAL_TOPICS:
             broker.internal_topics.create(name)
-        elif broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
+            continue
+        if broker.allowed_on_cluster(principal, Operation.CREATE) or broker.allowed(principal, Operation.CREATE, name):
             error = await forwarding.auto_create(broker, name)
             if error and error is not ErrorCode.REQUEST_TIMED_OUT:
                 not_created[name] = error

@@ -8,7 +8,8 @@ from headrace.broker.handlers.groups import is_allowed
 from headrace.broker.handlers.k03_metadata import authorized
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation, Resource, ResourceType
-from headrace.core.group import Group, GroupState
+from headrace.core.group import Group
+from headrace.core.group_effects import GroupState
 from headrace.errors import ErrorCode
 from headrace.wire.messages.groups import (
     DescribedGroup,

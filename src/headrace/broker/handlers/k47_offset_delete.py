@@ -5,7 +5,8 @@ from headrace.broker.coordinators.group_commits import delete_offsets, may_delet
 from headrace.broker.handlers.groups import is_allowed
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
-from headrace.core.group import Group, GroupState
+from headrace.core.group import Group
+from headrace.core.group_effects import GroupState
 from headrace.core.group_members import CONSUMER
 from headrace.errors import ErrorCode
 from headrace.wire.messages.group_offsets import (

@@ -1,4 +1,4 @@
-"""DescribeProducers, version 0: what a partition's leader remembers of producers, and where their transactions began."""
+"""DescribeProducers, version 0: what a partition's leader remembers of producers and of their transactions."""
 
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
