@@ -9,6 +9,7 @@ from headrace.config import BrokerConfig, TopicConfig
 from headrace.core.epochs import EpochList
 from headrace.core.partition import Appended, Partition
 from headrace.core.producers import ProducerTable
+from headrace.core.verified import VerifyFirst
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.batch import CRC_AT, NewRecord, build, crc_of, read_header, read_records
 from headrace.wire.compression import Codec
@@ -70,7 +71,9 @@ def edited(at: int, layout: str, value: int) -> bytearray:
 
 
 def admit(partition: Partition[FakeLog], raw: bytearray) -> Appended | ErrorCode:
-    return partition.admit(memoryview(raw), NOW_MS)
+    outcome = partition.admit(memoryview(raw), NOW_MS)
+    assert not isinstance(outcome, VerifyFirst)
+    return outcome
 
 
 def flipped(raw: bytearray) -> bytearray:
@@ -95,7 +98,7 @@ REFUSED = [
     ("an offset of its own", batch(base_offset=5), ErrorCode.INVALID_RECORD),
     ("a control batch", batch(control=True), ErrorCode.INVALID_RECORD),
     ("an unknown compression", edited(22, ">B", 5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    ("a transaction", batch(transactional=True, producer=(1, 0, 0)), ErrorCode.INVALID_TXN_STATE),
+    ("a transaction of nobody", batch(transactional=True), ErrorCode.INVALID_RECORD),
     ("a producer without an epoch", batch(producer=(1, -1, 0)), ErrorCode.INVALID_RECORD),
     ("a producer without a sequence", batch(producer=(1, 0, -1)), ErrorCode.INVALID_RECORD),
     ("a time too far ahead", batch(NOW_MS, NOW_MS + HOUR_MS + 1), ErrorCode.INVALID_TIMESTAMP),

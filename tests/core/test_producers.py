@@ -5,9 +5,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
-from headrace.core.producers import Duplicate, ProducerTable
+from headrace.core.producers import NEVER, AbortedTransaction, Duplicate, ProducerTable
 from headrace.errors import ErrorCode
 from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from headrace.wire.markers import Marker
 
 OK = ErrorCode.NONE
 OUT_OF_ORDER = ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -124,8 +125,22 @@ def test_a_replayed_log_is_believed_without_checks() -> None:
     assert table.check(batch(41, epoch=3)) == OK
 
 
-def marker(epoch: int = 0, count: int = 1, timestamp: int = 9000) -> BatchHeader:
-    return batch(-1, count, epoch=epoch, attributes=CONTROL | TRANSACTIONAL, timestamp=timestamp)
+def marker(epoch: int = 0, count: int = 1, timestamp: int = 9000, pid: int = PID) -> BatchHeader:
+    return batch(-1, count, epoch=epoch, pid=pid, attributes=CONTROL | TRANSACTIONAL, timestamp=timestamp)
+
+
+def end(
+    table: ProducerTable,
+    offset: int = 200,
+    *,
+    pid: int = PID,
+    epoch: int = 0,
+    committed: bool = True,
+    coordinator_epoch: int = 17,
+    now_ms: int = 9000,
+) -> None:
+    ended = marker(epoch, timestamp=now_ms, pid=pid)
+    table.record(ended, offset, now_ms, marker=Marker(committed, coordinator_epoch))
 
 
 def test_a_marker_ends_the_transaction_and_leaves_the_sequences_alone() -> None:
@@ -133,7 +148,7 @@ def test_a_marker_ends_the_transaction_and_leaves_the_sequences_alone() -> None:
     assert table.first_open_offset == 100
     assert table.check(batch(3)) == ErrorCode.INVALID_TXN_STATE
     assert table.check(batch(3, attributes=TRANSACTIONAL)) == OK
-    assert table.end_transaction(PID, 0, 17, 9000, 0) == 100
+    end(table)
     assert table.first_open_offset is None
     assert table.check(batch(3)) == OK
     assert isinstance(table.check(batch(0, 3)), Duplicate)
@@ -144,7 +159,8 @@ def test_a_marker_ends_the_transaction_and_leaves_the_sequences_alone() -> None:
 
 def test_a_marker_with_a_higher_epoch_fences_the_producer_and_begins_at_zero() -> None:
     table = table_with(batch(0, 3, attributes=TRANSACTIONAL))
-    assert table.end_transaction(PID, 1, 17, 9000, 0) == 100
+    end(table, epoch=1)
+    assert table.first_open_offset is None
     assert table.check(batch(3)) == FENCED
     assert table.check(batch(3, epoch=1)) == OUT_OF_ORDER
     assert table.check(batch(0, epoch=1)) == OK
@@ -152,23 +168,70 @@ def test_a_marker_with_a_higher_epoch_fences_the_producer_and_begins_at_zero() -
 
 def test_a_marker_without_a_transaction_ends_nothing() -> None:
     table = table_with(batch(0))
-    assert table.end_transaction(PID, 0, 17, 9000, 0) == -1
+    end(table, committed=False)
+    assert table.is_settled
+    assert table.unindexed == []
 
 
 def test_a_replayed_control_batch_ends_the_transaction_unless_it_was_emptied() -> None:
     table = table_with(batch(0, attributes=TRANSACTIONAL), marker(count=0))
     assert table.first_open_offset == 100
-    table.record(marker(), 200, 0)
+    end(table)
     assert table.first_open_offset is None
+
+
+def test_a_transaction_is_undecided_until_its_marker_is_committed() -> None:
+    table = table_with(batch(0, attributes=TRANSACTIONAL))
+    assert table.first_undecided(300) == 100
+    end(table, 200)
+    assert not table.is_settled
+    assert table.first_undecided(200) == 100
+    assert table.first_undecided(201) == NEVER
+    assert table.is_settled
+
+
+def test_what_ended_earlier_waits_for_what_began_before() -> None:
+    table = table_with(*(batch(0, pid=pid, attributes=TRANSACTIONAL) for pid in (5, 3, 4)))
+    end(table, 200, pid=3)
+    end(table, 201, pid=5, committed=False)
+    assert [table.first_undecided(hw) for hw in (200, 201, 202)] == [100, 100, 102]
+    end(table, 202, pid=4)
+    assert [table.first_undecided(hw) for hw in (202, 203)] == [102, NEVER]
+
+
+def test_an_aborted_transaction_is_told_with_the_offset_that_was_stable_then() -> None:
+    table = table_with(*(batch(0, pid=pid, attributes=TRANSACTIONAL) for pid in (5, 3, 4)))
+    end(table, 200, pid=3, committed=False)
+    end(table, 201, pid=5, committed=True)
+    end(table, 202, pid=4, committed=False)
+    assert table.unindexed == [AbortedTransaction(3, 101, 200, 100), AbortedTransaction(4, 102, 202, 203)]
+
+
+def test_what_was_open_at_an_offset_is_known_as_long_as_it_is_not_committed() -> None:
+    table = table_with(batch(0, attributes=TRANSACTIONAL))
+    end(table, 101)
+    table.record(batch(1, attributes=TRANSACTIONAL), 102, 0)
+    end(table, 103)
+    assert [table.open_at(offset) for offset in (100, 101, 102, 103, 104)] == [{}, {7: 100}, {}, {7: 102}, {}]
+
+
+def test_a_marker_of_the_past_is_refused() -> None:
+    table = table_with(batch(0, epoch=3, attributes=TRANSACTIONAL))
+    assert table.check_marker(marker(epoch=2), Marker(True, 5)) == FENCED
+    end(table, epoch=4, coordinator_epoch=5)
+    assert table.check_marker(marker(epoch=4), Marker(True, 4)) == ErrorCode.TRANSACTION_COORDINATOR_FENCED
+    assert table.check_marker(marker(epoch=3), Marker(True, 6)) == FENCED
+    assert table.check_marker(marker(epoch=4), Marker(True, 5)) == OK
+    assert table.check_marker(marker(pid=99), Marker(True, 0)) == OK
 
 
 def test_the_first_open_transaction_is_the_one_with_the_lowest_offset() -> None:
     table = table_with(*(batch(0, pid=pid, attributes=TRANSACTIONAL) for pid in (5, 3, 4)))
     table.record(batch(1, pid=5, attributes=TRANSACTIONAL), 103, 0)
     assert table.first_open_offset == 100
-    table.end_transaction(5, 0, 1, 9000, 0)
+    end(table, pid=5)
     assert table.first_open_offset == 101
-    table.end_transaction(4, 0, 1, 9000, 0)
+    end(table, pid=4)
     assert table.first_open_offset == 101
 
 
@@ -187,16 +250,17 @@ def test_a_producer_with_old_timestamps_lives_by_the_time_of_its_appends() -> No
 
 
 def test_a_marker_keeps_its_producer_alive() -> None:
-    table = table_with(batch(0, attributes=TRANSACTIONAL), marker(timestamp=2 * DAY_MS))
+    table = table_with(batch(0, attributes=TRANSACTIONAL))
+    end(table, now_ms=2 * DAY_MS)
     assert table.expire(3 * DAY_MS - 1, DAY_MS) == 0
 
 
-def test_nobody_is_forgotten_within_a_transaction() -> None:
+def test_tidem_8_nobody_is_forgotten_within_a_transaction() -> None:
     table = table_with(batch(0, attributes=TRANSACTIONAL), batch(0, pid=8))
     assert list(table.idle()) == [(1000, 8)]
     assert table.expire(100 * DAY_MS, DAY_MS) == 1
     assert table.get(PID) is not None
-    table.end_transaction(PID, 0, 1, 100 * DAY_MS, 100 * DAY_MS)
+    end(table, now_ms=100 * DAY_MS)
     assert table.expire(101 * DAY_MS, DAY_MS) == 1
 
 

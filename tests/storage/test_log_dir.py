@@ -2,9 +2,11 @@
 
 import errno
 import json
+import struct
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from headrace.errors import CorruptLog
 from headrace.model import TopicPartition
@@ -17,6 +19,7 @@ from headrace.storage.log_dir import LogDir
 from headrace.storage.memory_files import MemoryFiles
 from headrace.storage.os_files import OsFiles
 from headrace.storage.properties import MetaProperties
+from headrace.storage.state_file import decode_state
 from headrace.storage.trash import REMOVED_AT_ONCE_MAX, RETRY_MS
 from tests.storage.batches import TOPIC_ID, batch, offsets_in
 
@@ -181,11 +184,22 @@ def test_a_damaged_file_beside_the_logs_costs_a_scan_and_nothing_else(
     assert offsets_in(log.read(5, 1_000, 6, True)) == [(4, 5)]
 
 
+def test_what_an_older_program_remembered_is_read_except_for_what_it_did_not_know(files: MemoryFiles) -> None:
+    with_logs(files, 1).close()
+    path = "/data/logs/.headrace-state"
+    ((name, newer),) = (decode_state(files.read(path), path) or {}).items()
+    topic = name.topic.encode()
+    body = struct.pack(">IH", 1, len(topic)) + topic + struct.pack(">i16sqqqqqq", name.partition, *newer[:-1])
+    files.replace(path, b"HRLS\0\1" + struct.pack(">I", crc32c(body)) + body)
+    older = LogDir(files, "/data").remembered(*name)
+    assert older == newer._replace(undecided_from=-1) != newer
+
+
 def test_a_newer_format_is_refused_with_both_numbers(files: MemoryFiles) -> None:
     with_logs(files, 1).close()
     state = files.read("/data/logs/.headrace-state")
-    files.replace("/data/logs/.headrace-state", state[:4] + b"\x00\x02" + state[6:])
-    with pytest.raises(WrongFormat, match="version 2; this program knows 1"):
+    files.replace("/data/logs/.headrace-state", state[:4] + b"\x00\x03" + state[6:])
+    with pytest.raises(WrongFormat, match="version 3; this program knows 2"):
         LogDir(files, "/data")
 
 

@@ -18,7 +18,8 @@ from headrace.storage.txn_index import (
     encode_entry,
     overlapping,
 )
-from headrace.wire.batch import TRANSACTIONAL, BatchHeader
+from headrace.wire.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from headrace.wire.markers import Marker
 
 FROM_KAFKA = bytes.fromhex(
     "00012322f12e0000000300000000000000070002000000140000000000000014000000020000018bcfe5683effffffffffffffffffffffff000000"
@@ -85,7 +86,7 @@ def test_the_oldest_open_transaction_is_the_oldest_after_a_snapshot_too() -> Non
         table.record(batch(0, pid=pid, attributes=TRANSACTIONAL), offset, now_ms=0)
     restored = decode_snapshot(encode_snapshot(table), alive_ms=0)
     assert restored.first_open_offset == 10
-    restored.end_transaction(9, 2, 1, 0, 0)
+    restored.record(batch(-1, pid=9, attributes=CONTROL | TRANSACTIONAL), 30, 0, marker=Marker(True, 1))
     assert restored.first_open_offset == 20
 
 

@@ -26,7 +26,7 @@ from headrace.wire.batch import (
 )
 from headrace.wire.compression import Codec
 from headrace.wire.errors import ProtocolError
-from headrace.wire.markers import Marker, read_marker
+from headrace.wire.markers import Marker, build_marker, read_marker
 from headrace.wire.records import size_bound
 
 RECORDS = [
@@ -104,6 +104,14 @@ def test_an_abort_marker_that_apache_kafka_wrote_is_read() -> None:
     assert header.last_sequence == -1
     assert read_marker(ABORT_FROM_KAFKA) == Marker(committed=False, coordinator_epoch=17)
     assert read_marker(bytes.fromhex(FROM_KAFKA[Codec.NONE])) is None
+
+
+def test_a_marker_equals_apache_kafkas_to_the_byte() -> None:
+    header = read_header(ABORT_FROM_KAFKA)
+    ours = build_marker(header.producer_id, header.producer_epoch, False, 17, header.max_timestamp)
+    place(ours, 0, header.base_offset, header.leader_epoch)
+    assert ours == ABORT_FROM_KAFKA
+    assert read_marker(build_marker(1, 0, True, 5, 0)) == Marker(committed=True, coordinator_epoch=5)
 
 
 @pytest.mark.parametrize(

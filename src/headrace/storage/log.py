@@ -163,26 +163,21 @@ class Log:
                 or header.base_offset + header.last_offset_delta > limits.offset_max
             ) and limits.are_exceeded(self.segments.config, segment, header, end):
                 self._write(segment, batches[taken:at])
-                if is_fetched:
-                    self._record(batches[taken:at], now_ms)
-                if self.producers.unindexed:
-                    self._index_aborted(segment)
+                if is_fetched or self.producers.unindexed:
+                    self._note(segment, batches[taken:at] if is_fetched else (), now_ms)
                 taken = at
                 segment = self._roll(self._base_for(header), now_ms)
                 end = header.size
         self._write(segment, batches[taken:] if taken else batches)
-        if is_fetched:
-            self._record(batches[taken:], now_ms)
-        if self.producers.unindexed:
-            self._index_aborted(segment)
+        if is_fetched or self.producers.unindexed:
+            self._note(segment, batches[taken:] if is_fetched else (), now_ms)
 
-    def _record(self, batches: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
-        for batch, header in batches:
+    def _note(self, segment: Segment, fetched: Sequence[tuple[Buffer, BatchHeader]], now_ms: int) -> None:
+        """Who produced what was fetched and written; and which transactions it, or what was admitted here, aborted."""
+        for batch, header in fetched:
             if header.producer_id >= 0:
                 marker = producer_state.marker_of(batch) if header.is_control else None
                 self.producers.record(header, header.base_offset, now_ms, marker=marker)
-
-    def _index_aborted(self, segment: Segment) -> None:
         try:
             aborts.index(self.producers, segment)
         except OSError as error:

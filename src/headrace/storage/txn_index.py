@@ -12,6 +12,7 @@ from headrace.storage.residency import Residency
 VERSION = 0
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_BYTES = _ENTRY.size
+_OBJECT_BYTES = 256
 _LAST_OFFSET = struct.Struct(">18xq")
 
 
@@ -65,7 +66,7 @@ class TransactionIndex:
         self._path = path
         self._in_memory = in_memory
         self.used = True
-        self._content: bytes | None = None
+        self._content: bytearray | None = None
         self._file: File | None = None
         try:
             self.size = files.size(path)
@@ -78,20 +79,27 @@ class TransactionIndex:
         if self._file is None:
             self._file = self._files.create(self._path)
         at = self.size - self.size % ENTRY_BYTES
-        self._file.write(at, [encode_entry(aborted)])
+        entry = encode_entry(aborted)
+        self._file.write(at, [entry])
         self.size = at + ENTRY_BYTES
-        self._forget_content()
+        if self._content is not None:
+            self._content += entry
+            self._in_memory.admit(self, _OBJECT_BYTES + self.size)
 
     def overlapping(self, fetch_offset: int, end_offset: int) -> tuple[list[AbortedTransaction], bool]:
         """Raises CorruptTransactionIndex."""
         return overlapping(self._read(), fetch_offset, end_offset)
 
     def truncate(self, offset: int) -> None:
-        """Forget transactions whose markers lie at `offset` or later."""
-        if self.size:
+        """Forget transactions whose markers lie at `offset` or later. A damaged file is for its next reader to see."""
+        if not self.size:
+            return
+        try:
             content = self._read()
-            entries = range(len(content) // ENTRY_BYTES)
-            self._cut(bisect_left(entries, offset, key=lambda at: _last_offset(content, at)) * ENTRY_BYTES)
+        except CorruptTransactionIndex:
+            return
+        entries = range(len(content) // ENTRY_BYTES)
+        self._cut(bisect_left(entries, offset, key=lambda at: _last_offset(content, at)) * ENTRY_BYTES)
 
     def reset(self) -> None:
         self._cut(0)
@@ -102,12 +110,17 @@ class TransactionIndex:
         self.size = size
         self._forget_content()
 
-    def _read(self) -> bytes:
+    def _read(self) -> bytearray:
+        """Whole entries, looked through once."""
         self.used = True
         content = self._content
         if content is None:
-            content = self._content = b"" if self._file is None else self._file.read(0, self.size)
-            self._in_memory.admit(self, 256 + len(content))
+            raw = b"" if self._file is None else self._file.read(0, self.size)
+            content = bytearray(raw[: len(raw) - len(raw) % ENTRY_BYTES])
+            for _ in decode_entries(content):
+                pass
+            self._content = content
+            self._in_memory.admit(self, _OBJECT_BYTES + len(content))
         return content
 
     @property
