@@ -5,8 +5,9 @@ import time
 
 import pytest
 
+from headrace.sim.run import Scenario
 from tests.hunt.budget import seed as hunt_seed
-from tests.sim.planted import PLANTS
+from tests.sim.planted import PLANTS, TRANSACTING
 from tests.sim.search import told, verdicts
 
 SEEDS = int(os.environ.get("HUNT_SEEDS", "2000"))
@@ -25,11 +26,12 @@ def test_a_planted_bug_is_found(plant: str) -> None:
 
 
 @pytest.mark.hunt
-def test_seeds_keep_every_promise() -> None:
+@pytest.mark.parametrize("scenario", [Scenario(), TRANSACTING], ids=["records", "transactions"])
+def test_seeds_keep_every_promise(scenario: Scenario) -> None:
     first, begun = hunt_seed(), time.monotonic()
     acked = faults = 0
-    for verdict in verdicts(range(first, first + SEEDS)):
-        assert not verdict.violations, told(verdict)
+    for verdict in verdicts(range(first, first + SEEDS), scenario=scenario):
+        assert not verdict.violations, told(verdict, scenario)
         acked += verdict.acked
         faults += len(verdict.plan)
     seconds = time.monotonic() - begun

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from headrace.broker.coordinators import state_log
 from headrace.controller.fence import FencedStore
 from headrace.controller.moves import Moves
 from headrace.core import election
@@ -13,6 +14,8 @@ from headrace.core.cluster import IsrMember
 from headrace.core.leading import UNKNOWN_OFFSET, Leadership
 from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
+from headrace.sim.run import Scenario
+from headrace.storage.log import Log
 
 
 async def _nobody_is_asked(_moves: Moves, asked: Any) -> dict[tuple[bytes, int], ErrorCode]:
@@ -35,6 +38,7 @@ class Plant(NamedTuple):
     """One that finds it."""
     shows: frozenset[str] = LOSS
     """What it may show itself by."""
+    scenario: Scenario = Scenario()
 
 
 def _any_epoch(partition: Partition[Any], _epoch: int, by_follower: bool = False) -> ErrorCode:
@@ -52,6 +56,13 @@ def _everybody_joins(leadership: Leadership, *_: int) -> list[IsrMember]:
     ]
 
 
+def _answered_at_once(led: Any, _end_offset: int, then: Callable[[ErrorCode], None]) -> None:
+    """A coordinator does not wait until what it decided is committed."""
+    led._broker.loop.call_soon(then, ErrorCode.NONE)
+
+
+TRANSACTING = Scenario(transactors=2)
+
 PLANTS = {
     "epoch gate": Plant(Partition, "gate", _any_epoch, 7, frozenset({"answer of another epoch"})),
     "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
@@ -61,6 +72,23 @@ PLANTS = {
     "incarnation": Plant(election, "is_intact", lambda *_: True, 23),
     "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 2, frozenset({"wrong topics"})),
     "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 10),
+    "last stable offset": Plant(
+        Partition,
+        "last_stable_offset",
+        property(lambda partition: partition.high_watermark),
+        1,
+        frozenset({"aborted read"}),
+        TRANSACTING,
+    ),
+    "aborted list": Plant(Log, "aborted_in", lambda *_: [], 1, frozenset({"aborted read"}), TRANSACTING),
+    "coordinator's commit": Plant(
+        state_log._Led,
+        "wait",
+        _answered_at_once,
+        1,
+        frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
+        TRANSACTING,
+    ),
 }
 
 

@@ -7,26 +7,28 @@ from contextlib import nullcontext
 from multiprocessing import get_context
 
 from headrace.sim.run import Scenario, Verdict, run_seed
-from tests.sim.planted import planted
+from tests.sim.planted import PLANTS, planted
 
 
-def verdicts(seeds: Iterable[int], plant: str | None = None) -> Iterator[Verdict]:
-    """In the order of the seeds; whoever has seen enough stops asking."""
+def verdicts(seeds: Iterable[int], plant: str | None = None, scenario: Scenario | None = None) -> Iterator[Verdict]:
+    """In the order of the seeds; whoever has seen enough stops asking. A plant has its own scenario."""
+    wanted = PLANTS[plant].scenario if plant is not None else scenario or Scenario()
     with get_context("spawn").Pool(os.cpu_count(), initializer=_be_quiet) as pool:
-        yield from pool.imap(_judge, ((seed, plant) for seed in seeds))
+        yield from pool.imap(_judge, ((seed, plant, wanted) for seed in seeds))
 
 
 def _be_quiet() -> None:
     logging.disable(logging.CRITICAL)  # nodes that are killed all the time have much to say
 
 
-def _judge(asked: tuple[int, str | None]) -> Verdict:
-    seed, plant = asked
+def _judge(asked: tuple[int, str | None, Scenario]) -> Verdict:
+    seed, plant, scenario = asked
     with nullcontext() if plant is None else planted(plant):
-        return run_seed(seed, Scenario())
+        return run_seed(seed, scenario)
 
 
-def told(verdict: Verdict) -> str:
+def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     """For a failing assertion."""
     violations = "\n".join(str(violation) for violation in verdict.violations[:5])
-    return f"headrace sim --seed {verdict.seed}\n{violations}"
+    transactors = f" --transactors {scenario.transactors}" if scenario is not None and scenario.transactors else ""
+    return f"headrace sim --seed {verdict.seed}{transactors}\n{violations}"

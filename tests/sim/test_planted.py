@@ -5,10 +5,11 @@ from random import SystemRandom
 import pytest
 
 from headrace.sim.run import Scenario, run_seed
-from tests.sim.planted import PLANTS, planted
+from tests.sim.planted import PLANTS, TRANSACTING, planted
 from tests.sim.search import told
 
 FRESH_SEEDS = 100
+TRANSACTING_SEEDS = 40
 PARTS = 10
 SEEDS_MAX = 300
 
@@ -19,14 +20,14 @@ def test_a_planted_bug_is_found_by_its_seed_and_not_without_it(name: str) -> Non
     first = PLANTS[name].seed
     for seed in range(first, first + SEEDS_MAX):
         with planted(name) as plant:
-            found = run_seed(seed, Scenario())
+            found = run_seed(seed, plant.scenario)
         if found.kinds & plant.shows:
             break
     else:
         pytest.fail(f"nothing in {SEEDS_MAX} seeds")
     if seed != first:
         print(f"without {name}: write down that seed {seed} finds it now")
-    clean = run_seed(seed, Scenario())
+    clean = run_seed(seed, plant.scenario)
     assert not clean.violations, told(clean)
 
 
@@ -37,3 +38,13 @@ def test_fresh_seeds_keep_every_promise(part: int) -> None:
     for seed in range(first, first + FRESH_SEEDS // PARTS):
         verdict = run_seed(seed, Scenario())
         assert not verdict.violations, told(verdict)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_transactions_of_fresh_seeds_are_whole_or_not_there(part: int) -> None:
+    """Ttxn-7, and with it 1, 2 and 3, in whatever order chance brings them."""
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    for seed in range(first, first + TRANSACTING_SEEDS // PARTS):
+        verdict = run_seed(seed, TRANSACTING)
+        assert not verdict.violations, told(verdict, TRANSACTING)

@@ -26,13 +26,16 @@ def sim(
     seeds: Annotated[int | None, Parameter(help="How many, one after another.")] = None,
     minutes: Annotated[float | None, Parameter(help="As many as can be done in so many minutes.")] = None,
     brokers: Annotated[int, Parameter(help="Nodes in each cluster.")] = 3,
+    transactors: Annotated[int, Parameter(help="Clients of each cluster that write in transactions.")] = 0,
     json: Json = False,
 ) -> int:
+    if transactors < 0:
+        raise UsageError("--transactors takes a number that is not negative")
     if (seeds is not None and seeds < 1) or (minutes is not None and minutes <= 0) or brokers < 1:
         raise UsageError("--seeds, --minutes and --brokers take numbers above zero")
     from headrace.sim.run import Scenario, shorten
 
-    scenario = Scenario(brokers=brokers)
+    scenario = Scenario(brokers=brokers, transactors=transactors)
     first = secrets.randbits(SEED_BITS) if seed is None else seed
     total = seeds if seeds is not None or minutes is not None else 1
     done, begun = 0, time.monotonic()
@@ -48,7 +51,7 @@ def sim(
         return 0
     with _quiet():
         short = shorten(verdict, scenario)
-    _say_bad(verdict, short, brokers, json)
+    _say_bad(verdict, short, scenario, json)
     return 1
 
 
@@ -85,8 +88,10 @@ def _say_good(verdict: "Verdict", first: int, done: int, seconds: float, as_json
         output.line(f"{done} seeds from {first}, {rate:.1f} per second: every promise kept.")
 
 
-def _say_bad(failed: "Verdict", short: "Verdict", brokers: int, as_json: bool) -> None:
-    command = f"headrace sim --seed {failed.seed} --brokers {brokers}"
+def _say_bad(failed: "Verdict", short: "Verdict", scenario: "Scenario", as_json: bool) -> None:
+    command = f"headrace sim --seed {failed.seed} --brokers {scenario.brokers}"
+    if scenario.transactors:
+        command += f" --transactors {scenario.transactors}"
     if as_json:
         output.document(
             {
