@@ -259,7 +259,7 @@ async def test_a_session_that_comes_on_another_connection_is_judged_anew() -> No
 
 
 async def test_a_session_hears_of_the_loss_of_its_partition() -> None:
-    async with serving(topic=READERS, partitions=2) as (served, client):
+    async with serving(topic=READERS, partitions=2) as (served, _):
         first, second = await owner(served), await owner(served)
         await first.own((FIRST, 1), (f"{TOPIC}-1", 1))
         asked = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1 << 20) for n in (0, 1)]
@@ -283,7 +283,9 @@ async def test_a_setting_acts_when_it_is_made_and_when_it_is_taken_back() -> Non
         made = [Edit("own.produce.group", EditKind.SET, GROUP)]
         await broker.controller.alter_topic_settings(TOPIC, lambda _: made)
         assert (await client.produce()).error_code == NOT_HERE
-        await broker.controller.alter_topic_settings(TOPIC, lambda _: [Edit("own.produce.group", EditKind.DELETE, None)])
+        await broker.controller.alter_topic_settings(
+            TOPIC, lambda _: [Edit("own.produce.group", EditKind.DELETE, None)]
+        )
         assert (await client.produce()).error_code == 0
         assert not broker.ownership.gates
 

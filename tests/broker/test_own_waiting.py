@@ -1,17 +1,21 @@
 """Standbys, keep-alives and descriptions. Scenarios by their ids."""
 
 import asyncio
+import json
+from typing import Any
 
 from headrace.core.acl import Operation, Resource, ResourceType
 from headrace.errors import ErrorCode
-from tests.broker.owning import DAY_MS, DESCRIBE, FIRST, IF_UNOWNED, SECOND, STALE, Owner, owner
+from headrace.wire.messages.inspection import InspectRequest, InspectResponse
+from headrace.wire.messages.own import OwnResponse
+from tests.broker.owning import DAY_MS, DESCRIBE, FIRST, GROUP, IF_UNOWNED, SECOND, STALE, Owner, owner
 from tests.broker.support import TOPIC, Served, serving, until
 from tests.broker.test_own_gates import metrics
 
-WAIT = {"op": IF_UNOWNED, "wait_ms": 60_000}
+WAIT: dict[str, Any] = {"op": IF_UNOWNED, "wait_ms": 60_000}
 
 
-async def standing_by(served: Served, *names: str, count: int = 1) -> "tuple[Owner, asyncio.Task[object]]":
+async def standing_by(served: Served, *names: str, count: int = 1) -> "tuple[Owner, asyncio.Task[OwnResponse]]":
     standby = await owner(served)
     waiting = asyncio.ensure_future(standby.own(*((name, 0) for name in names or (FIRST,)), **WAIT))
     await until(lambda: metrics(served).standbys == count)
@@ -37,11 +41,11 @@ async def test_standbys_are_granted_in_the_order_in_which_they_came() -> None:
         _, waiting_two = await standing_by(served, count=2)
         first.peer.close()
         async with asyncio.timeout(10):
-            assert [(r.error_code, r.generation) for r in (await waiting_one).resources] == [(0, 1)]  # type: ignore[attr-defined]
+            assert [(r.error_code, r.generation) for r in (await waiting_one).resources] == [(0, 1)]
         assert not waiting_two.done()
         one.peer.close()
         async with asyncio.timeout(10):
-            assert [r.error_code for r in (await waiting_two).resources] == [0]  # type: ignore[attr-defined]
+            assert [r.error_code for r in (await waiting_two).resources] == [0]
         assert metrics(served).standbys == 0
 
 
@@ -52,7 +56,7 @@ async def test_the_next_request_ends_the_wait() -> None:
         await first.granted()
         standby, waiting = await standing_by(served)
         assert (await standby.produce()).error_code == ErrorCode.PRODUCER_FENCED
-        assert [(r.error_code, r.generation) for r in (await waiting).resources] == [(STALE, 1)]  # type: ignore[attr-defined]
+        assert [(r.error_code, r.generation) for r in (await waiting).resources] == [(STALE, 1)]
         assert metrics(served).standbys == 0
         assert (await client.produce()).error_code == 0
 
@@ -73,7 +77,7 @@ async def test_a_standby_for_several_is_answered_when_one_of_them_is_free() -> N
         _, waiting = await standing_by(served, FIRST, SECOND)
         second.peer.close()
         answer = await waiting
-        assert [(r.error_code, r.generation) for r in answer.resources] == [(STALE, 1), (0, 1)]  # type: ignore[attr-defined]
+        assert [(r.error_code, r.generation) for r in answer.resources] == [(STALE, 1), (0, 1)]
 
 
 async def test_a_standby_that_goes_away_is_forgotten() -> None:
@@ -185,3 +189,23 @@ async def test_limits_and_the_switch() -> None:
     async with serving({"own.enable": "false"}) as (served, _):
         first = await owner(served)
         assert (await first.own(("a", 1))).error_code == ErrorCode.POLICY_VIOLATION
+
+
+async def test_people_are_told_who_owns_what_and_who_was_refused_last() -> None:
+    async with serving() as (served, client):
+        first, second = await owner(served, "one"), await owner(served, "two")
+        await first.granted(exclusive=1)
+        await (await owner(served, "three")).granted(group="readers")
+        await second.refused(1, op=IF_UNOWNED)
+        _, waiting = await standing_by(served)
+        answer = await client.ask(InspectRequest(kind="own", args=[GROUP]), InspectResponse, 0)
+        (row,) = json.loads(answer.body)["own"]
+        assert (row["group"], row["resource"], row["generation"]) == (GROUP, FIRST, 1)
+        assert (row["owner"]["client_id"], row["exclusive"], row["standbys"]) == ("one", ["produce"], 1)
+        assert row["refused"]["client_id"] == "two"
+        everything = await client.ask(InspectRequest(kind="own", args=[]), InspectResponse, 0)
+        assert len(json.loads(everything.body)["own"]) == 2
+        status, text = await served.page("/metrics")
+        assert status == 200
+        assert "headrace_own_ownedresources 2" in text and "headrace_own_owngrants_total 2" in text
+        waiting.cancel()

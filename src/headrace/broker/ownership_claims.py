@@ -176,7 +176,7 @@ class Claim:
 
     def _carry_out(self, asked: list[Asked]) -> None:
         """In one step: owners change, then the connections of those before are cut, then all is confirmed."""
-        broker, own = self._broker, self._broker.ownership
+        own = self._broker.ownership
         wins = [one for one in asked if one.decision is not None and one.decision.action is not Action.REFUSE]
         member = own.book.member(self.request.connection)
         member.group = self.body.group

@@ -40,13 +40,13 @@ def holds_back(broker: Broker, request: Request[ProduceRequest], again: Callable
                 continue
             if token is not None:
                 claim_by_token(broker, partition, connection, token)
-            if _waits(broker, partition, connection, again):
+            if _waits(partition, connection, again):
                 connection.hold_back()
                 return True
     return False
 
 
-def _waits(broker: Broker, partition: Hosted, connection: Connection, again: Callable[[], None]) -> bool:
+def _waits(partition: Hosted, connection: Connection, again: Callable[[], None]) -> bool:
     gate = partition.own
     if gate is None or gate.judge(PRODUCE, connection) is not Pass.WAITS:
         return False

@@ -48,10 +48,9 @@ class Grants:
             if hosted.refuses_acks_all() and hosted.high_watermark < hosted.assigned_end_offset:
                 return ErrorCode.REQUEST_TIMED_OUT
         has_key = entry is not None and entry.key.record is not None
-        if not decision.resumes and not has_key and (retain_ms or self._kept(entry, now_ms) is not None):
-            if own.image.owned_count >= own.image.broker_config.own_max_retained:
-                return ErrorCode.POLICY_VIOLATION
-        return ErrorCode.NONE
+        wants_key = not decision.resumes and (retain_ms or self._kept(entry, now_ms) is not None)
+        is_full = own.image.owned_count >= own.image.broker_config.own_max_retained
+        return ErrorCode.POLICY_VIOLATION if wants_key and not has_key and is_full else ErrorCode.NONE
 
     @staticmethod
     def _kept(entry: Entry | None, now_ms: int) -> OwnedRecord | None:

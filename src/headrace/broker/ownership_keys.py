@@ -202,9 +202,9 @@ class KeyWriter:
         self._start(entry, write)
 
     def _forget_again(self, entry: Entry) -> None:
-        if entry.tenure is None and entry.key.record is not None and self._where(entry) is not None:
-            if entry.retained(self._clock.monotonic_ms()) is None:
-                self._forget(entry)
+        is_stored = entry.tenure is None and entry.key.record is not None
+        if is_stored and self._where(entry) is not None and entry.retained(self._clock.monotonic_ms()) is None:
+            self._forget(entry)
 
     # The end.
 

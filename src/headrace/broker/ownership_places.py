@@ -85,7 +85,7 @@ def group_resource(name: str) -> Resource:
 
 
 def may_claim(broker: Broker, principal: str, place: Place, *, resets: bool, exclusive: int) -> ErrorCode:
-    """A claim needs some right to the topic; one that beats every fence, or keeps others out, the right to change it."""
+    """A claim needs some right to the topic; one that beats every fence, or keeps others out, that to change it."""
     if place.hosted is None:
         if resets and not broker.is_allowed(principal, Operation.ALTER, CLUSTER):
             return ErrorCode.CLUSTER_AUTHORIZATION_FAILED

@@ -1,4 +1,4 @@
-"""Requests of API 18200: what is refused as a whole, keep-alives, releases, descriptions; claims are a file of their own."""
+"""Requests of API 18200: what is refused as a whole, keep-alives, releases, descriptions. Claims are elsewhere."""
 
 import asyncio
 from collections import Counter
@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from headrace.broker import ownership_inspection
 from headrace.broker.broker import Broker
 from headrace.broker.ownership_claims import Answering, Claim
 from headrace.broker.ownership_grants import Grants
@@ -20,6 +21,8 @@ from headrace.net.connection import Connection
 from headrace.wire.messages.own import OwnOwner, OwnRequest, OwnResource, OwnResponse, OwnResult
 
 GROUP_CHARS_MAX = 249
+RELEASE_S_MAX = 5.0
+"""How long a release waits for the store."""
 
 
 class OwnRequests:
@@ -131,9 +134,7 @@ class OwnRequests:
         for member in list(self._broker.ownership.book.members.values()):
             if member.keep_alive is not None:
                 member.keep_alive()
-        own = self._broker.ownership
-        entries = [entry for gate in own.gates.values() for entry in gate.entries.values()]
-        for entry in (*entries, *own.names.values()):
+        for entry in list(ownership_inspection.entries(self._broker)):
             for standby in list(entry.standbys):
                 assert isinstance(standby, Claim)
                 standby.give_up()
@@ -200,7 +201,7 @@ class OwnRequests:
             tenure.record, tenure.exclusive = opened, 0
             self._end(entry, tenure, tell)
 
-        timer = self._broker.loop.call_later(5.0, written, Written.UNKNOWN)
+        timer = self._broker.loop.call_later(RELEASE_S_MAX, written, Written.UNKNOWN)
         self._broker.ownership.keys.put(entry, opened, written)
 
     # Describing.
@@ -210,10 +211,7 @@ class OwnRequests:
         if request.body.resources:
             results = [self._describe_one(request, asked.resource) for asked in request.body.resources]
         else:
-            own = broker.ownership
-            entries = [entry for gate in own.gates.values() for entry in gate.entries.values() if entry.group == group]
-            if own.term:
-                entries += [entry for (of_group, _), entry in own.names.items() if of_group == group]
+            entries = [entry for entry in ownership_inspection.entries(broker) if entry.group == group]
             allowed = [entry for entry in entries if self._may_describe(request.principal, entry.resource)]
             told = [self._described(entry.resource, entry) for entry in allowed]
             results = [result for result in told if result.generation]

@@ -3,6 +3,7 @@
 failed    partitions that this node follows and has given up until their next leader epoch
 sessions  the fetch sessions of this node: consumers' and followers'
 guard     partitions whose offsets are not told yet after a change of leaders
+own       who owns what here, since when, and who was refused last; arguments are groups, none for all
 replicas  partitions that this node leads, and how far their followers are; arguments are names of topics, none for all
 """
 
@@ -10,6 +11,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headrace.broker import ownership_inspection
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
@@ -107,6 +109,10 @@ def _replicas(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def _own(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
+    return {"own": ownership_inspection.tell(broker, args)}
+
+
 def _followers(partition: Hosted, now_ms: int) -> list[dict[str, Any]]:
     """`lag` is none as long as the follower has not fetched since the leadership began."""
     leadership, log_end = partition.leadership, partition.log_end_offset
@@ -132,5 +138,6 @@ KINDS: dict[str, Callable[[Broker, Sequence[str]], dict[str, Any]]] = {
     "failed": _failed,
     "sessions": _sessions,
     "guard": _guard,
+    "own": _own,
     "replicas": _replicas,
 }
