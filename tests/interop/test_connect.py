@@ -43,7 +43,7 @@ class Reader:
     def has(self, count: int) -> bool:
         for message in self._consumer.consume(1_000, timeout=0.2):
             assert message.error() is None, message.error()
-            self.values.append(message.value().decode())
+            self.values.append((message.value() or b"").decode())
         return len(self.values) >= count
 
     def close(self) -> None:
