@@ -85,7 +85,7 @@ PLANTS = {
         state_log._Led,
         "wait",
         _answered_at_once,
-        1,
+        18,
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
     ),
