@@ -152,7 +152,7 @@ def test_offsets_and_records_of_a_transaction_survive_both_coordinators_together
             await until_in_state(trio, State.COMPLETE_COMMIT)
             trio.world.nodes[other - 1].kill()
         await until_in_state(trio, State.COMPLETE_COMMIT)
-        while await fetch_offset(trio, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET):
+        while await fetch_offset(trio, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
         assert await fetch_offset(trio, stable=True) == (0, 7)
 

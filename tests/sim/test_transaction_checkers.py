@@ -82,7 +82,7 @@ def test_a_record_that_is_there_twice_is_a_duplicate() -> None:
 
 
 def test_when_nobody_could_look_only_what_was_seen_before_counts() -> None:
-    unread = [event for event in GOOD if not isinstance(event, CommittedFinal)]
+    unread: list[Event] = [event for event in GOOD if not isinstance(event, CommittedFinal)]
     assert kinds([*unread, NotRecovered(9.0, "nobody answers")]) == {"no recovery"}
     seen = [*unread, NotRecovered(9.0, "nobody answers"), CommittedRead(0.5, "c", P, 2, b"rolled back")]
     assert kinds(seen) == {"no recovery", "aborted read"}
