@@ -1,0 +1,211 @@
+"""Transactions of three client libraries while their coordinators are killed (Ttxn-9)."""
+
+import asyncio
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition as AioPartition
+from confluent_kafka import Consumer, TopicPartition
+
+from tests.interop.clients.java import SOURCES
+from tests.interop.transactors.plan import GROUP, PARTITIONS, value_of
+from tests.servers.choice import chosen
+from tests.servers.cluster import HeadraceCluster, running_cluster
+from tests.servers.kafka import class_path
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPIC = "ledger"
+TRANSACTIONS = 150
+WAIT_S_MAX = 180.0
+STATE_TOPIC = "__transaction_state"
+STATE_PARTITIONS = 50
+
+pytestmark = pytest.mark.skipif(chosen() != "headrace", reason="it kills nodes of Headrace that it starts by itself")
+
+
+class Outcome(NamedTuple):
+    number: int
+    tried: int
+
+
+class Transactor:
+    """A process that writes transactions one after another, and tells how each one ended."""
+
+    def __init__(self, transactional_id: str, command: Sequence[str], log: Path) -> None:
+        self.transactional_id = transactional_id
+        self.committed: list[Outcome] = []
+        self.aborted: list[Outcome] = []
+        self._log = log
+        with log.open("wb") as errors:
+            self.process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=errors, cwd=ROOT)
+        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            told = json.loads(line)
+            ended = self.committed if told["outcome"] == "committed" else self.aborted
+            ended.append(Outcome(told["number"], told["tried"]))
+
+    @property
+    def done(self) -> int:
+        return len(self.committed) + len(self.aborted)
+
+    def has_ended_well(self) -> bool:
+        code = self.process.poll()
+        assert code in (None, 0), f"{self.transactional_id} ended with {code}: {self.log_tail()}"
+        if code == 0:
+            self._thread.join()
+        return code == 0
+
+    def values(self, outcomes: Sequence[Outcome]) -> list[bytes]:
+        return [value_of(self.transactional_id, *outcome, p) for p in range(PARTITIONS) for outcome in outcomes]
+
+    def log_tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._thread.join()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+@contextmanager
+def transactors(bootstrap: str, scratch: Path) -> Iterator[list[Transactor]]:
+    classes = scratch / "classes"
+    source = str(SOURCES / "Transactor.java")
+    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", class_path(), source], check=True)
+    log4j = f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.yaml'}"
+    programs = {
+        "librdkafka": [sys.executable, "-m", "tests.interop.transactors.confluent"],
+        "aiokafka": [sys.executable, "-m", "tests.interop.transactors.asynchronous"],
+        "java": ["java", "-Xmx256m", log4j, "-cp", f"{classes}:{class_path()}", "Transactor"],
+    }
+    running = [
+        Transactor(name, [*command, bootstrap, name, TOPIC, str(TRANSACTIONS)], scratch / f"{name}.log")
+        for name, command in programs.items()
+    ]
+    try:
+        yield running
+    finally:
+        for transactor in running:
+            transactor.close()
+
+
+def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not condition():
+        assert time.monotonic() < deadline, f"not in {WAIT_S_MAX:.0f} s: {what()}"
+        time.sleep(0.05)
+
+
+def coordinator_of(cluster: HeadraceCluster, transactional_id: str) -> int:
+    return cluster.leader_of(STATE_TOPIC, abs(java_hash(transactional_id)) % STATE_PARTITIONS)
+
+
+def java_hash(text: str) -> int:
+    number = 0
+    for character in text:
+        number = (31 * number + ord(character)) & 0xFFFFFFFF
+    return number - (1 << 32) if number >> 31 else number
+
+
+class Reader:
+    """Reads what is committed, from the beginning on, while it is being written."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
+        settings = {"bootstrap.servers": bootstrap, "group.id": "none", "isolation.level": "read_committed"}
+        self._consumer = Consumer(settings)
+        self._consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        idle = 0
+        while not self._end.is_set() or idle < 3:
+            messages = self._consumer.consume(1_000, timeout=0.5)
+            idle = 0 if messages else idle + 1
+            for message in messages:
+                if message.error() is None:  # brokers die; records tell what was read
+                    self._found[message.partition() or 0].append(message.value() or b"")
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, self._found.values()))
+
+    def close(self) -> list[bytes]:
+        """Also what comes in the next moments: there should be nothing more."""
+        self._end.set()
+        self._thread.join()
+        self._consumer.close()
+        return [value for partition in range(PARTITIONS) for value in self._found[partition]]
+
+
+async def read_by_aiokafka(bootstrap: str, count: int) -> list[bytes]:
+    consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, isolation_level="read_committed")
+    await consumer.start()
+    try:
+        consumer.assign([AioPartition(TOPIC, partition) for partition in range(PARTITIONS)])
+        await consumer.seek_to_beginning()
+        found: list[bytes] = []
+        async with asyncio.timeout(WAIT_S_MAX):
+            while len(found) < count:
+                polled = await consumer.getmany(timeout_ms=500)
+                found += [record.value for records in polled.values() for record in records]
+        return found
+    finally:
+        await consumer.stop()
+
+
+def committed_offset(bootstrap: str, group: str) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(TOPIC, 0)], timeout=60)
+    consumer.close()
+    return int(found.offset)
+
+
+@pytest.mark.timeout(600)
+def test_transactions_of_every_client_are_whole_or_not_at_all_while_coordinators_die(tmp_path: Path) -> None:
+    with running_cluster(tmp_path / "nodes") as cluster:
+        cluster.create_topic(TOPIC, PARTITIONS, configs={"min.insync.replicas": "2"})
+        reader = Reader(cluster.bootstrap)
+        with transactors(cluster.bootstrap, tmp_path) as running:
+            for tenth, transactor in enumerate(running, 1):
+                begun = tenth * TRANSACTIONS // 6
+                until(
+                    lambda t=transactor, n=begun: t.done >= n or t.has_ended_well(),  # type: ignore[misc]
+                    lambda t=transactor: f"{t.transactional_id} goes on: {t.log_tail()}",  # type: ignore[misc]
+                )
+                victim = coordinator_of(cluster, transactor.transactional_id)
+                cluster.nodes[victim].kill()
+                cluster.withdraw(victim)
+                cluster.nodes[victim].start()
+            for transactor in running:
+                until(transactor.has_ended_well, transactor.log_tail)
+        committed = [value for each in running for value in each.values(each.committed)]
+        for each in running:
+            assert {outcome.number for outcome in each.committed} == {n for n in range(TRANSACTIONS) if n % 3 != 2}
+        until(lambda: reader.count >= len(committed), lambda: f"{reader.count} of {len(committed)} are read")
+        read = reader.close()
+        assert sorted(read) == sorted(committed)
+        assert sorted(asyncio.run(read_by_aiokafka(cluster.bootstrap, len(committed)))) == sorted(committed)
+        for each in running:
+            own = [value for value in read if value.startswith(each.transactional_id.encode() + b" ")]
+            assert own == each.values(each.committed), f"{each.transactional_id}: in order within each partition"
+            last = max(outcome.number for outcome in each.committed)
+            group = GROUP + each.transactional_id
+            assert committed_offset(cluster.bootstrap, group) == last + 1, "that of the last committed transaction"
