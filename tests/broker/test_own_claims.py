@@ -5,8 +5,10 @@ from headrace.wire.frames import decode_response
 from headrace.wire.messages.own import OwnResponse
 from tests.broker.owning import FIRST, GROUP, ME, OTHER, RELEASE, SECOND, STALE, owner
 from tests.broker.support import TOPIC, Raw, records_of, serving
+from tests.net.loops import on_both_loops
 
 
+@on_both_loops
 async def test_the_first_claim_gets_generation_1() -> None:
     """Town-1."""
     async with serving() as (served, client):

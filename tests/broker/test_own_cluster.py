@@ -69,7 +69,7 @@ def test_a_claim_at_the_wrong_node_names_the_leader() -> None:
 
 
 def test_a_move_drops_ownerships_tells_of_it_and_cuts_nobody() -> None:
-    """Town-22, Town-30: within 100 ms; the resume brings the same generation and a new fence, as often as it is sent."""
+    """Town-22, Town-30: within 100 ms; the resume brings the same generation and a new fence, however often."""
 
     async def scenario(trio: Trio) -> None:
         old, new = others(trio)

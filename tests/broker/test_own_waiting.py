@@ -207,5 +207,5 @@ async def test_people_are_told_who_owns_what_and_who_was_refused_last() -> None:
         assert len(json.loads(everything.body)["own"]) == 2
         status, text = await served.page("/metrics")
         assert status == 200
-        assert "headrace_own_ownedresources 2" in text and "headrace_own_owngrants_total 2" in text
+        assert "headrace_ownedresources 2" in text and "headrace_owngrants_total 2" in text
         waiting.cancel()

@@ -202,6 +202,8 @@ class Ownership:
             member = self.book.members.get(peer)
             if member is not None:
                 member.entries.pop(entry, None)
+                if not member.entries and isinstance(peer, Connection):
+                    peer.is_kept = False
         if tenure.record is not None:
             entry.expires_ms = self.clock.monotonic_ms() + tenure.record.retain_ms
             self.keys.expire_later(entry)
@@ -341,6 +343,8 @@ class Ownership:
             entry.key = NO_KEY if owned is None else Key(owned.record, owned.rev)
             if entry.doubt is not None and entry.doubt == entry.key.record:
                 entry.doubt = None
+                if entry.tenure is None:
+                    self.keys.expire_later(entry)
             self.changed(entry)
 
     def _entries(self, group: str, resource: str) -> list[Entry]:

@@ -155,9 +155,7 @@ class Grants:
             return  # whoever ends it tells
         self._forget_timer(tenure)
         tenure.is_confirmed = True
-        metrics = self._ownership.metrics
-        metrics.confirmed += 1
-        metrics.confirmed_ms += self._ownership.clock.monotonic_ms() - tenure.granted_ms
+        self._ownership.metrics.confirmed_after(self._ownership.clock.monotonic_ms() - tenure.granted_ms)
         self._ownership.changed(entry)
         waiting, tenure.waiting = tenure.waiting, []
         for told in waiting:

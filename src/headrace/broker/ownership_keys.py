@@ -136,6 +136,8 @@ class KeyWriter:
                 return Written.UNKNOWN
             if ok:
                 entry.key, entry.doubt = Key(record, rev), None
+                if entry.tenure is None:
+                    self.expire_later(entry)
                 return Written.DONE
             must_read = True
 
@@ -160,6 +162,9 @@ class KeyWriter:
 
     def expire_later(self, entry: Entry) -> None:
         """At `expires_ms`, if nobody owns it then."""
+        if entry.is_expiring:
+            return  # it is looked at no later, and again
+        entry.is_expiring = True
         heapq.heappush(self._expiring, (entry.expires_ms, next(self._numbers), entry))
         self._set_timer()
 
@@ -176,8 +181,12 @@ class KeyWriter:
         now_ms = self._clock.monotonic_ms()
         while self._expiring and self._expiring[0][0] <= now_ms:
             _, _, entry = heapq.heappop(self._expiring)
-            is_over = entry.tenure is None and entry.key.record is not None and entry.expires_ms <= now_ms
-            if is_over and self._where(entry) is not None:
+            entry.is_expiring = False
+            if entry.tenure is not None or entry.key.record is None or self._where(entry) is None:
+                continue
+            if entry.expires_ms > now_ms:
+                self.expire_later(entry)
+            else:
                 self._changed(entry)
                 self._forget(entry)
         self._set_timer()

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from headrace.broker.metrics import Family, counter, gauge, summary
+from headrace.broker.metrics import Family, Sample, counter, gauge, labelled
 
-_PREFIX = "headrace_own_"
+_PREFIX = "headrace_"
+_CONFIRM_MS = (1, 2, 5, 10, 25, 50, 100, 500, 1_000, 5_000)
 
 
 class OwnMetrics:
@@ -22,6 +23,13 @@ class OwnMetrics:
         self.confirm_timeouts = 0
         self.confirmed = 0
         self.confirmed_ms = 0
+        self._confirmed_within = dict.fromkeys(_CONFIRM_MS, 0)
+
+    def confirmed_after(self, lasted_ms: int) -> None:
+        self.confirmed += 1
+        self.confirmed_ms += lasted_ms
+        for limit_ms in self._confirmed_within:
+            self._confirmed_within[limit_ms] += lasted_ms <= limit_ms
 
     def families(self) -> Iterator[Family]:
         yield gauge(_PREFIX + "ownedresources", self.owned)
@@ -35,4 +43,6 @@ class OwnMetrics:
         yield counter(_PREFIX + "owndeniedproduce_total", self.denied_produce)
         yield counter(_PREFIX + "owndeniedfetch_total", self.denied_fetch)
         yield counter(_PREFIX + "ownconfirmtimeouts_total", self.confirm_timeouts)
-        yield summary(_PREFIX + "ownconfirmms", self.confirmed_ms, self.confirmed)
+        within = [Sample("_bucket" + labelled(le=ms), count) for ms, count in self._confirmed_within.items()]
+        totals = [Sample('_bucket{le="+Inf"}', self.confirmed), Sample("_sum", self.confirmed_ms)]
+        yield Family(_PREFIX + "ownconfirmms", "histogram", [*within, *totals, Sample("_count", self.confirmed)])

@@ -112,7 +112,19 @@ class Refused(NamedTuple):
 
 
 class Entry:
-    __slots__ = ("doubt", "expires_ms", "gate", "group", "key", "refused", "resource", "standbys", "tenure", "writing")
+    __slots__ = (
+        "doubt",
+        "expires_ms",
+        "gate",
+        "group",
+        "is_expiring",
+        "key",
+        "refused",
+        "resource",
+        "standbys",
+        "tenure",
+        "writing",
+    )
 
     def __init__(self, group: str, resource: str, gate: "Gate | None", key: Key = NO_KEY) -> None:
         self.group = group
@@ -123,6 +135,8 @@ class Entry:
         self.key = key
         self.expires_ms = 0
         """When the key is forgotten, while nobody owns it."""
+        self.is_expiring = False
+        """A timer looks after it."""
         self.doubt: OwnedRecord | None = None
         """Written, perhaps: the store did not say."""
         self.writing = 0

@@ -80,9 +80,14 @@ class Gate:
                 groups.append(group)
         return groups
 
+    @property
+    def _hangs_on_lease(self) -> bool:
+        """Where nobody is kept out and nobody owned anything, a leader that is cut off is as good as another."""
+        return self.had_owner or bool(self._produce) or bool(self._fetch)
+
     def judge(self, bit: int, peer: Peer) -> Pass:
         """Whether this connection may produce, or fetch, now."""
-        if self.is_loading or not self._may_serve():
+        if self.is_loading or (self._hangs_on_lease and not self._may_serve()):
             return Pass.NOT_SERVED
         if peer.closing:
             return Pass.DENIED
