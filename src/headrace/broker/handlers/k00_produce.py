@@ -38,6 +38,8 @@ ACKS_NONE, ACKS_LEADER, ACKS_ALL = 0, 1, -1
 ZSTD_SINCE = 7
 CURRENT_LEADER_SINCE = 10
 ABORTABLE_SINCE = 11
+FENCED_SINCE = 9
+"""Clients of earlier versions do not know error 90; to them 47 is the one that says that they are fenced."""
 TOPIC_IDS_SINCE = 13
 ATTRIBUTES_LOW_BYTE_AT = 22
 
@@ -265,6 +267,8 @@ class _Produce:
             return _NONE
         broker.ownership.metrics.denied_produce += verdict is Pass.DENIED
         error = PRODUCE_ERRORS[verdict]
+        if error is ErrorCode.PRODUCER_FENCED and self._request.version < FENCED_SINCE:
+            error = ErrorCode.INVALID_PRODUCER_EPOCH
         broker.metrics.produce_failed(error)
         return error
 
