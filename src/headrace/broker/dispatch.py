@@ -14,6 +14,7 @@ from typing import Any
 from headrace.broker.broker import Broker
 from headrace.broker.forwarding import RefuseAll, at_controller
 from headrace.broker.requests import Request
+from headrace.core.ownership_tokens import PREFIX as TOKEN_PREFIX
 from headrace.errors import ErrorCode
 from headrace.net.connection import Connection, Reply
 from headrace.wire.apis import APIS, Api
@@ -61,7 +62,10 @@ class Dispatcher:
 
     def on_frame(self, connection: Connection, frame: bytearray) -> None:
         header = decode_request_header(frame)
-        api_key, version, _, connection.client_id, body_at = header
+        api_key, version, _, client_id, body_at = header
+        if client_id != connection.client_id:
+            connection.client_id = client_id
+            connection.claims = client_id is not None and client_id.startswith(TOKEN_PREFIX)
         hot = self._now.get(api_key)
         if hot is not None and body_at >= 0:
             api, handle = hot

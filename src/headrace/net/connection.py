@@ -87,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_write_due",
         "_writing_paused",
+        "claims",
         "client_id",
         "closed",
         "closing",
@@ -142,6 +143,8 @@ class Connection(asyncio.BufferedProtocol):
         self.principal = "User:ANONYMOUS"
         self.client_id: str | None = None
         """As its last request named it."""
+        self.claims = False
+        """By its client.id alone it wants to own what it uses."""
         self.is_kept = False
         """It is not closed for being silent."""
 

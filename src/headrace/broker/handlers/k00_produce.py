@@ -17,7 +17,6 @@ from headrace.core import acl
 from headrace.core.leading import Leadership
 from headrace.core.ownership import PRODUCE
 from headrace.core.ownership_gate import PRODUCE_ERRORS, Pass
-from headrace.core.ownership_tokens import PREFIX as TOKEN_PREFIX
 from headrace.core.partition import Appended
 from headrace.core.verified import Verified, VerifyFirst
 from headrace.errors import ErrorCode
@@ -88,9 +87,9 @@ def handle(broker: Broker, request: Request[ProduceRequest]) -> None:
     if acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
         request.reply(_refuse_all(request.body, ErrorCode.INVALID_REQUIRED_ACKS))
         return
-    if broker.ownership.gates or (request.header.client_id or "").startswith(TOKEN_PREFIX):
-        if holds_back(broker, request, lambda: _begin_again(broker, request)):
-            return
+    may_wait = broker.ownership.gates or request.connection.claims
+    if may_wait and holds_back(broker, request, lambda: _begin_again(broker, request)):
+        return
     produce = _Produce(broker, request, acks)
     transactional_id = request.body.transactional_id
     if transactional_id is not None and not may_use(broker, request.principal, _WRITE, transactional_id):

@@ -21,7 +21,6 @@ from headrace.core.fetch_session import Fetcher
 from headrace.core.fetch_sessions import Refusal
 from headrace.core.ownership import FETCH
 from headrace.core.ownership_gate import FETCH_ERRORS, Gated, Pass
-from headrace.core.ownership_tokens import PREFIX as TOKEN_PREFIX
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.net.connection import Connection
@@ -55,7 +54,7 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
             request.reply(_refuse_node(body, refusal))
             return
     sessions = broker.fetch_events.sessions
-    if (request.header.client_id or "").startswith(TOKEN_PREFIX) and not fetcher.privileged:
+    if request.connection.claims and not fetcher.privileged:
         claim_for_fetch(broker, request, sessions.cache.get(body.session_id))
     now_ms = broker.clock.monotonic_ms()
     verdict, woken, followed = sessions.receive(body, request.version, fetcher, now_ms, request.connection)
