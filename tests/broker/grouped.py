@@ -38,6 +38,7 @@ from tests.broker.asking import TOPIC, Client
 from tests.broker.trio import Trio
 
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 GROUP = "a group"
 SETTINGS = {"offsets.topic.num.partitions": "1", "group.initial.rebalance.delay.ms": "0"}
@@ -263,6 +264,15 @@ def group_at(trio: Trio, group_id: str = GROUP) -> KeptGroup:
             if found is not None and not isinstance(found, ErrorCode):
                 return found
     raise AssertionError(f"nobody knows {group_id}")
+
+
+async def comes_to(wanted: T, ask: Callable[[], Awaitable[T]]) -> None:
+    """Asked again and again, for at most a minute."""
+    async with asyncio.timeout(60):
+        while True:
+            if await ask() == wanted:
+                return
+            await asyncio.sleep(0.1)
 
 
 async def settled(ask: Callable[[], Awaitable[int]]) -> int:

@@ -13,6 +13,7 @@ from tests.broker.grouped import (
     SETTINGS,
     Group,
     Member,
+    comes_to,
     coordinator_of,
     copies_of,
     group_at,
@@ -172,9 +173,7 @@ def test_a_commit_that_took_too_long_counts_when_it_is_committed_after_all() -> 
             trio.world.network.cut(f"node{other}", f"node{node_id}")
         assert await group.commit({0: 6}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         trio.world.network.heal_all()
-        async with asyncio.timeout(60):
-            while await group.committed(0) != [(NONE, 6)]:
-                await asyncio.sleep(0.1)
+        await comes_to([(NONE, 6)], lambda: group.committed(0))
 
     run(scenario)
 

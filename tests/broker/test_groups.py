@@ -143,9 +143,7 @@ def test_a_member_whose_connection_closes_while_its_join_waits_does_not_hold_up_
     run(scenario)
 
 
-@pytest.mark.parametrize(
-    ("session_ms", "error"), [(5_999, 26), (6_000, 0), (1_800_000, 0), (1_800_001, 26)]
-)
+@pytest.mark.parametrize(("session_ms", "error"), [(5_999, 26), (6_000, 0), (1_800_000, 0), (1_800_001, 26)])
 def test_a_session_has_bounds(session_ms: int, error: int) -> None:
     async def scenario(trio: Trio) -> None:
         assert await Member(trio, session_ms=session_ms).join() == error
@@ -186,9 +184,7 @@ def test_offsets_are_committed_and_fetched_in_every_version() -> None:
         topic_id = trio.broker(1).image.topics[TOPIC].id
         for version in range(1, 8):
             asked = [OffsetFetchRequestTopic(name=TOPIC, partition_indexes=[0, 1])]
-            answer = await group.ask(
-                OffsetFetchRequest(group_id=GROUP, topics=asked), OffsetFetchResponse, version
-            )
+            answer = await group.ask(OffsetFetchRequest(group_id=GROUP, topics=asked), OffsetFetchResponse, version)
             told = answer.topics[0].partitions
             assert [(one.committed_offset, one.metadata) for one in told] == [(9, "é"), (-1, "")]
         by_id = OffsetFetchRequestTopic(topic_id=topic_id, partition_indexes=[2])

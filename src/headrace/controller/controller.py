@@ -15,6 +15,7 @@ from headrace.controller.elections import Elections
 from headrace.controller.feed import Feed
 from headrace.controller.fence import NotController
 from headrace.controller.ids import new_uuid, text_of
+from headrace.controller.internal_replicas import InternalReplicas
 from headrace.controller.isr_changes import AlterPartitions, Proposal
 from headrace.controller.ledger import Ledger
 from headrace.controller.moves import AskStepDown, Moves
@@ -81,6 +82,7 @@ class Controller:
         self.elections = Elections(self.ledger)
         self.moves = Moves(self.ledger)
         self.duties = Duties(self.ledger, self.elections, self.moves)
+        self.internal_replicas = InternalReplicas(self.ledger)
         self.own_keys = OwnKeys(store, image, self.ledger)
         self.campaign = Campaign(store, self.feed, self.registration, self.ledger, self.elections)
         self._store = store
@@ -123,6 +125,7 @@ class Controller:
             self.elections.after,
             self.duties.after,
             self.own_keys.after,
+            self.internal_replicas.after,
         ]
         self.feed.follow()
 
@@ -142,6 +145,7 @@ class Controller:
                 await asyncio.sleep(_RETRY_S)
         self._spawn(self.campaign.run(), self.elections.run(), self.duties.see_off())
         self._spawn(self.duties.rebalance(), self.duties.sweep(), self.own_keys.sweep())
+        self._spawn(self.internal_replicas.run())
 
     async def ready(self, timeout_s: float) -> bool:
         """Waits until no partition names this node its leader in an earlier incarnation."""

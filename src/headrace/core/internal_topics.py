@@ -1,5 +1,6 @@
 """The two topics that brokers keep for themselves, and which of their partitions keeps a key."""
 
+from headrace.config import BrokerConfig
 from headrace.core.transactional_id import placement_key
 
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -7,6 +8,13 @@ TRANSACTION_STATE = "__transaction_state"
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 
 _INT_MIN = 1 << 31
+
+
+def replication_factor(topic: str, config: BrokerConfig) -> int:
+    """What an internal topic has as soon as there are so many nodes."""
+    if topic == CONSUMER_OFFSETS:
+        return config.offsets_topic_replication_factor
+    return config.transaction_state_log_replication_factor
 
 
 def coordinating_partition(topic: str, key: str, partitions: int) -> int:

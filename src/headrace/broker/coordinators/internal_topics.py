@@ -9,7 +9,7 @@ import logging
 from headrace.broker.broker import Broker
 from headrace.config import BrokerConfig
 from headrace.controller.topics import NewTopic, Refusal
-from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
+from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, replication_factor
 from headrace.errors import ErrorCode
 from headrace.wire.messages.coordinators import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -61,13 +61,6 @@ class InternalTopics:
 
     def _nodes(self) -> int:
         return sum(not node.is_shutting_down for node in self._broker.image.brokers.values())
-
-
-def replication_factor(topic: str, config: BrokerConfig) -> int:
-    """What an internal topic has as soon as there are so many nodes."""
-    if topic == CONSUMER_OFFSETS:
-        return config.offsets_topic_replication_factor
-    return config.transaction_state_log_replication_factor
 
 
 def spec(topic: str, config: BrokerConfig, nodes: int) -> NewTopic:
