@@ -10,7 +10,9 @@ from headrace.sim.history import (
     CommittedRead,
     Event,
     NotRecovered,
+    OffsetFinal,
     TxnEnded,
+    TxnOffset,
     TxnSent,
 )
 
@@ -86,3 +88,26 @@ def test_when_nobody_could_look_only_what_was_seen_before_counts() -> None:
     assert kinds([*unread, NotRecovered(9.0, "nobody answers")]) == {"no recovery"}
     seen = [*unread, NotRecovered(9.0, "nobody answers"), CommittedRead(0.5, "c", P, 2, b"rolled back")]
     assert kinds(seen) == {"no recovery", "aborted read"}
+
+
+OFFSETS: list[Event] = [
+    *GOOD,
+    TxnOffset(0.1, "x1", "x1#1", 1),
+    TxnOffset(0.5, "x1", "x1#2", 2),
+    TxnOffset(0.9, "x1", "x1#3", 3),
+    CommitAsked(0.9, "x1", "x1#3"),
+    TxnEnded(1.0, "x1", "x1#3", "committed"),
+    TxnOffset(1.1, "x1", "x1#4", 4),
+    CommitAsked(1.2, "x1", "x1#4"),
+    TxnEnded(1.3, "x1", "x1#4", "unknown"),
+]
+
+
+@pytest.mark.parametrize("offset", [3, 4])
+def test_a_group_has_the_offset_of_its_last_transaction_that_is_or_may_be_committed(offset: int) -> None:
+    assert check([*OFFSETS, OffsetFinal("x1", offset)]) == []
+
+
+@pytest.mark.parametrize(("offset", "kind"), [(2, "aborted read"), (1, "lost transaction"), (-1, "lost transaction")])
+def test_an_offset_that_was_rolled_back_or_is_too_old_is_found(offset: int, kind: str) -> None:
+    assert kinds([*OFFSETS, OffsetFinal("x1", offset)]) == {kind}

@@ -220,7 +220,7 @@ class ProducerTransactions:
                 for partition in topic.results_by_partition
             }
             # Those that were not attempted say nothing of why.
-            self._check(max(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED}, default=ErrorCode.NONE))
+            self._check_all(codes - {ErrorCode.OPERATION_NOT_ATTEMPTED})
 
         return add
 
@@ -254,7 +254,7 @@ class ProducerTransactions:
             codes = {partition.error_code for topic in answer.topics for partition in topic.partitions}
             if codes & ELSEWHERE:
                 self._coordinators.forget(KeyType.GROUP, group)
-            self._check(max(codes, default=ErrorCode.NONE))
+            self._check_all(codes)
 
         return commit
 
@@ -272,6 +272,11 @@ class ProducerTransactions:
             raise self.fenced(error.code)
         if error.code is not ErrorCode.NONE:
             raise error
+
+    def _check_all(self, codes: set[int]) -> None:
+        """What cannot be tried again comes first."""
+        for code in sorted(codes, key=lambda code: KafkaError(code).retriable):
+            self._check(code)
 
     async def _try(self, what: str, work: Callable[[], Awaitable[None]]) -> None:
         """As `_ask`; what is lost is lost to the transaction."""

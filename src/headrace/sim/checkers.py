@@ -28,6 +28,7 @@ from headrace.sim.transaction_checkers import (
     repeated_transactions,
     torn_transactions,
     vanished_reads,
+    wrong_offsets,
 )
 from headrace.sim.violation import Violation as Violation
 
@@ -223,6 +224,7 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     lost_transactions,
     repeated_transactions,
     vanished_reads,
+    wrong_offsets,
     failures_to_recover,
     unhandled_exceptions,
 )

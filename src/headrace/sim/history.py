@@ -144,6 +144,22 @@ class TxnSent(NamedTuple):
     value: bytes
 
 
+class TxnOffset(NamedTuple):
+    """An offset of a group was sent in a transaction; each transaction has another one."""
+
+    at_s: float
+    group: str
+    txn: str
+    offset: int
+
+
+class OffsetFinal(NamedTuple):
+    """The offset of a group when everything has healed; -1: it has none."""
+
+    group: str
+    offset: int
+
+
 class CommitAsked(NamedTuple):
     """All records of the transaction are stored, and its producer is about to commit it."""
 
@@ -205,6 +221,8 @@ Event: TypeAlias = (
     | Final
     | Replica
     | TxnSent
+    | TxnOffset
+    | OffsetFinal
     | CommitAsked
     | TxnEnded
     | CommittedRead

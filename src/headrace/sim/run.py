@@ -9,7 +9,6 @@ from random import Random
 from typing import Any
 
 from headrace.client import Admin, NewTopic, Outside, Producer
-from headrace.core.internal_topics import TRANSACTION_STATE
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim import clients, transacting
@@ -91,8 +90,10 @@ class Run:
         """All partitions that must lose nothing."""
         if not self.scenario.transactors:
             return self.partitions
-        count = int(transacting.SETTINGS["transaction.state.log.num.partitions"])
-        return [*self.partitions, *self.transacted, *(TopicPartition(TRANSACTION_STATE, at) for at in range(count))]
+        kept = [*self.partitions, *self.transacted]
+        for topic, setting in transacting.INTERNAL_PARTITIONS.items():
+            kept += [TopicPartition(topic, at) for at in range(int(transacting.SETTINGS[setting]))]
+        return kept
 
     @property
     def _copies(self) -> int:
@@ -192,6 +193,8 @@ class Run:
         await asyncio.gather(*jobs)
         if self.transacted:
             await transacting.read_committed_in_the_end(self.transactions, outside)
+            groups = [f"x{number}" for number in range(1, self.scenario.transactors + 1)]
+            await transacting.find_offsets(self.transactions, groups, outside)
         await self.observer.until_in_sync([*self.partitions, *self.transacted])
         await clients.read_everything(self.work, outside)
         async with Admin(self.world.bootstrap, outside=outside) as admin:

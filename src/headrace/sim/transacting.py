@@ -5,18 +5,39 @@ from collections.abc import Sequence
 from random import Random
 
 from headrace.client import Consumer, Fenced, Outside, Producer, TimedOut
+from headrace.client.cluster import Cluster
+from headrace.client.coordinators import Coordinators, KeyType
+from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim.clients import Work
-from headrace.sim.history import CommitAsked, CommittedFinal, CommittedRead, TxnEnded, TxnSent
+from headrace.sim.history import (
+    CommitAsked,
+    CommittedFinal,
+    CommittedRead,
+    OffsetFinal,
+    TxnEnded,
+    TxnOffset,
+    TxnSent,
+)
+from headrace.wire.messages.group_offsets import OffsetFetchRequest, OffsetFetchRequestTopic, OffsetFetchResponse
 
 RECORDS_MAX = 4
+OFFSETS_VERSION = 7
+"""The last that asks for one group, and the first that asks for decided offsets only."""
 TIMEOUT_MS = 4_000
 """Of a transaction whose producer is gone."""
 SETTINGS = {
     "transaction.state.log.num.partitions": "2",
+    "offsets.topic.num.partitions": "2",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
 }
+
+INTERNAL_PARTITIONS = {
+    TRANSACTION_STATE: "transaction.state.log.num.partitions",
+    CONSUMER_OFFSETS: "offsets.topic.num.partitions",
+}
+"""The settings that say how many partitions each has."""
 
 
 def producer_of(work: Work, name: str, outside: Outside) -> Producer:
@@ -69,12 +90,16 @@ class _Transactor:
     async def transaction(self, producer: Producer) -> bool:
         """Whether the producer can go on."""
         self._count += 1
-        txn = f"{self._name}#{self._count}"
+        number = self._count
+        txn = f"{self._name}#{number}"
         history, now_s = self._work.history, self._work.history.now_s
         ended = "aborted"
         try:
             await producer.begin()
             await self._send(producer, txn)
+            if self._random.random() < 0.5:
+                history.add(TxnOffset(now_s(), self._name, txn, number))
+                await producer.send_offsets({self._work.partitions[0]: number}, self._name)
             if self._random.random() < 0.25:
                 await producer.abort()
                 return True
@@ -137,9 +162,37 @@ async def consume_committed(work: Work, name: str, outside: Outside) -> None:
 
 
 async def prepare(work: Work, outside: Outside) -> None:
-    """The first transactional producer has the internal topic made."""
-    async with producer_of(work, "first", outside) as producer:
-        await producer.init()
+    """The first transactional producer has the internal topics made."""
+    async with producer_of(work, "first", outside) as producer, producer.transaction():
+        await producer.send_offsets({work.partitions[0]: 1}, "first")
+
+
+async def find_offsets(work: Work, groups: Sequence[str], outside: Outside) -> None:
+    """When everything has healed and ended."""
+    topic, index = work.partitions[0]
+    cluster = Cluster(work.bootstrap, "offsets", outside, creates_topics=False)
+    coordinators = Coordinators(cluster)
+    try:
+        for group in groups:
+            asked = OffsetFetchRequest(
+                group_id=group,
+                topics=[OffsetFetchRequestTopic(name=topic, partition_indexes=[index])],
+                require_stable=True,
+            )
+            while True:
+                try:
+                    answer = await coordinators.ask(KeyType.GROUP, group, asked, OffsetFetchResponse, OFFSETS_VERSION)
+                except KafkaError:
+                    await asyncio.sleep(0.2)
+                    continue
+                (told,) = answer.topics[0].partitions if answer.topics else (None,)
+                if told is not None and not answer.error_code and not told.error_code:
+                    work.history.add(OffsetFinal(group, told.committed_offset))
+                    break
+                coordinators.forget_all()
+                await asyncio.sleep(0.2)
+    finally:
+        await cluster.close()
 
 
 async def read_committed_in_the_end(work: Work, outside: Outside) -> None:

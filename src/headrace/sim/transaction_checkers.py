@@ -10,7 +10,9 @@ from headrace.sim.history import (
     CommittedRead,
     Event,
     NotRecovered,
+    OffsetFinal,
     TxnEnded,
+    TxnOffset,
     TxnSent,
 )
 from headrace.sim.violation import Violation
@@ -74,6 +76,29 @@ def vanished_reads(events: Sequence[Event]) -> Iterator[Violation]:
         if isinstance(event, CommittedRead) and there.get((event.partition, event.offset)) != event.value:
             sentence = f"{event.client} read {event.value!r} at {event.partition} offset {event.offset}: it is gone"
             yield Violation("lost transaction", event.at_s, sentence)
+
+
+def wrong_offsets(events: Sequence[Event]) -> Iterator[Violation]:
+    """The offset of a group is that of the last committed transaction which sent one."""
+    sent = {(event.group, event.offset): event.txn for event in events if isinstance(event, TxnOffset)}
+    asked_s = {event.txn: event.at_s for event in events if isinstance(event, CommitAsked)}
+    ended = {event.txn: event for event in events if isinstance(event, TxnEnded)}
+    for final in events:
+        if not isinstance(final, OffsetFinal):
+            continue
+        txn = sent.get((final.group, final.offset))
+        if txn is not None and (txn not in asked_s or (txn in ended and ended[txn].outcome == "aborted")):
+            sentence = f"group {final.group} has offset {final.offset} of {txn}, which was aborted"
+            yield Violation("aborted read", 0, sentence)
+            continue
+        until_s = -1.0
+        if txn is not None:
+            until_s = ended[txn].at_s if txn in ended and ended[txn].outcome == "committed" else float("inf")
+        for (group, offset), other in sent.items():
+            is_later = group == final.group and other != txn and asked_s.get(other, -1.0) > until_s
+            if is_later and other in ended and ended[other].outcome == "committed":
+                sentence = f"group {group} has offset {final.offset}, but {other} committed {offset} later"
+                yield Violation("lost transaction", ended[other].at_s, sentence)
 
 
 def _sent(events: Sequence[Event]) -> dict[str, list[Place]]:
