@@ -205,29 +205,30 @@ class Partition(Generic[L]):
         if verdict:
             return verdict
         producers = self.log.producers  # Opens the log, which may correct what is assigned.
-        transactional = fields[5] & TRANSACTIONAL
+        producer_id = fields[9]
+        transactional = producer_id >= 0 and fields[5] & TRANSACTIONAL
         if transactional and (refused := self._refuse_opening(BatchHeader._make(fields), verified)):
             return refused
         base_offset = self.assigned_end_offset
         place(records, 0, base_offset, self.leader_epoch)
         header = read_header(records)
-        if header.producer_id >= 0:
+        if producer_id >= 0:
             known = producers.check(header)
-            if isinstance(known, Duplicate):
+            if known is not _NONE:
+                if not isinstance(known, Duplicate):
+                    return known
                 stamped = self.config.message_timestamp_type == APPEND_TIME
                 return Appended(known.base_offset, known.last_offset + 1, known.timestamp if stamped else -1)
-            if known:
-                return known
         append_time_ms = -1
         if self.config.message_timestamp_type == APPEND_TIME:
             append_time_ms = now_ms
             stamp_append_time(records, 0, size, now_ms)
             header = read_header(records)
-        if header.producer_id >= 0:
+        if producer_id >= 0:
             producers.record(header, base_offset, now_ms, self.log_end_offset)
             if transactional:
-                self._note_transaction(header.producer_id)
-        end_offset = self.assigned_end_offset = base_offset + header.record_count
+                self._note_transaction(producer_id)
+        end_offset = self.assigned_end_offset = base_offset + fields[12]
         unwritten = self.unwritten
         if type(unwritten) is list:
             unwritten.append((records, header))
