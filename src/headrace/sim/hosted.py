@@ -78,7 +78,7 @@ class HostedLoop(SimLoop):
         self.now_s = max(self.now_s, self._real_s())
         while self._timers and self._timers[0][0] <= self.now_s:
             self._due.append(heappop(self._timers)[2])
-        # The host must not see to the end of generators that begin here: they end with the world, or with their process.
+        # Generators that begin here end with their process, or with the world: the host is not to see to it.
         hooks = sys.get_asyncgen_hooks()
         sys.set_asyncgen_hooks(None, None)
         asyncio._set_running_loop(self)
