@@ -46,9 +46,7 @@ class LogDir:
         self.path = path
         self._logs_path = f"{path}/logs"
         self._files = files
-        files.make_directory(self._logs_path)
-        files.sync_directory(path)
-        files.sync_directory(parent_of(path))
+        _make_durably(files, self._logs_path)
         try:
             self._lock = files.lock(f"{self._logs_path}/{LOCK_NAME}")
         except AlreadyLocked:
@@ -372,3 +370,15 @@ def _close_one_by_one(logs: list[tuple[TopicPartition, Log]]) -> Iterator[tuple[
                 yield name, log.failure or OSError("it was not closed")
         except OSError as error:
             yield name, error
+def _make_durably(files: Files, path: str) -> None:
+    """With its parents. Those that were not there are in their parents for good when it returns."""
+    to_sync = {parent_of(path), parent_of(parent_of(path))}  # an earlier start may have died before it came to this
+    at = path
+    while not files.exists(at) and parent_of(at) != at:
+        at = parent_of(at)
+        to_sync.add(at)
+    files.make_directory(path)
+    for directory in sorted(to_sync):
+        files.sync_directory(directory)
+
+
