@@ -370,7 +370,7 @@ class BrokerConfig:
         500, "How long a leader lets a follower wait when there is nothing new.", low=1, high=INT_MAX
     )
     replica_high_watermark_checkpoint_interval_ms: int = whole(
-        5_000, "How often high watermarks are written to disk; here with the recovery points.", low=1, unused=True
+        5_000, "How often high watermarks that have moved are written to disk.", low=1
     )
     replica_socket_receive_buffer_bytes: int = whole(
         65_536, "SO_RCVBUF of a connection to a leader; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True

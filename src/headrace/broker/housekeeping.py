@@ -41,6 +41,7 @@ class Housekeeping:
 
     async def stop(self) -> None:
         for task in self._tasks:
+        self._every(config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
@@ -94,11 +95,16 @@ class Housekeeping:
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks: where a start after a crash begins to look."""
-        for directory in self._broker.partitions.directories:
-            if directory.path in self._broker.faults.offline_directories:
-                continue
+        await self._write_checkpoints(lambda directory: directory.checkpoint_job())
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """More often than the rest: a replica that dies and is elected tells clients no offset above its own."""
+        await self._write_checkpoints(lambda directory: directory.high_watermarks_job())
+
+    async def _write_checkpoints(self, job_of: Callable[[LogDir], Callable[[], None]]) -> None:
+        for directory in self._working_directories():
             try:
-                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job())
+                await self._broker.offload.run(FILES_LANE, job_of(directory))
             except OSError as error:
                 self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
 
@@ -127,6 +133,10 @@ class Housekeeping:
 def _forget_excess(partitions: Iterable[Hosted]) -> None:
     tables = [partition.log.producers for partition in partitions]
     excess = sum(map(len, tables)) - PRODUCER_IDS_MAX
+    def _working_directories(self) -> list[LogDir]:
+        offline = self._broker.faults.offline_directories
+        return [directory for directory in self._broker.partitions.directories if directory.path not in offline]
+
     if excess <= 0:
         return
     idle = sorted(

@@ -243,6 +243,11 @@ class LogDir:
 
     # Trouble
 
+    def high_watermarks_job(self) -> Callable[[], None]:
+        """Writes what is committed, if anything has moved; the job may run in another thread."""
+        names = [name for name, log in self._logs.items() if log.exists]
+        return self._offsets.high_watermarks_job(names, self.high_watermark_of)
+
     def probe(self) -> bool:
         """Whether the directory can be written to at all. May run in another thread."""
         path = f"{self._logs_path}/{PROBE_NAME}"
