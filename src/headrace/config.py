@@ -386,6 +386,13 @@ class BrokerConfig:
     socket_send_buffer_bytes: int = whole(
         102_400, "SO_SNDBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
     )
+    stray_log_retention_ms: int = whole(
+        _HOUR_MS,
+        "How long the files of a partition that no topic claims are kept, counted anew from each start; -1 is for "
+        "ever. A setting of Headrace.",
+        low=-1,
+        dynamic=True,
+    )
     unclean_leader_election_enable: bool = flag(
         False, "Default of the topic setting unclean.leader.election.enable.", dynamic=True
     )

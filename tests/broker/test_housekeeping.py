@@ -8,9 +8,10 @@ import pytest
 from headrace.broker import housekeeping as module
 from headrace.broker.broker import Broker
 from headrace.broker.housekeeping import SLICE_PARTITIONS, Housekeeping
+from headrace.model import TopicPartition
 from headrace.storage.log_dir import LogDir
-from tests.broker.support import (
 from headrace.storage.offset_files import HIGH_WATERMARKS_NAME, OffsetFiles
+from tests.broker.support import (
     EARLIEST,
     NOW_MS,
     TOPIC,

@@ -22,6 +22,8 @@ SLICE_PARTITIONS = 50
 TRASH_INTERVAL_MS = 1_000
 """How much longer than its delay a deleted file may stay."""
 
+STRAYS_INTERVAL_MS = 60_000
+
 PRODUCER_IDS_MAX = 1_000_000
 """Idempotent producers that one broker remembers, over all partitions; the longest idle are forgotten first."""
 
@@ -30,18 +32,20 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tasks: list[asyncio.Task[None]] = []
+        self._strays_since_ms: dict[str, int] = {}
 
     def start(self) -> None:
         config = self._broker.config
         self._every(config.log_retention_check_interval_ms, self.enforce_retention)
         self._every(min(config.log_retention_check_interval_ms, TRASH_INTERVAL_MS), self.empty_trash)
+        self._every(min(config.log_retention_check_interval_ms, STRAYS_INTERVAL_MS), self.remove_strays)
         self._every(config.log_flush_scheduler_interval_ms, self.flush_by_age)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
         self._every(config.producer_id_expiration_check_interval_ms, self.expire_producers)
 
     async def stop(self) -> None:
         for task in self._tasks:
-        self._every(config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
@@ -83,6 +87,27 @@ class Housekeeping:
         except OSError as error:
             log.error("deleted files in %s could not be removed, and are tried again: %s", directory.path, error)
 
+    async def remove_strays(self) -> None:
+        """The files of partitions that no topic claims go when nobody has come for them."""
+        now_ms, kept_ms = self._broker.clock.monotonic_ms(), self._broker.config.stray_log_retention_ms
+        for directory in self._working_directories():
+            for path in sorted(directory.strays):
+                since_ms = self._strays_since_ms.setdefault(path, now_ms)
+                if 0 <= kept_ms <= now_ms - since_ms:
+                    await self._remove_stray(directory, path)
+
+    async def _remove_stray(self, directory: LogDir, path: str) -> None:
+        try:
+            await self._broker.offload.run(FILES_LANE, partial(directory.remove_stray, path))
+        except FileNotFoundError:
+            pass  # somebody took it
+        except OSError as error:
+            log.error("%s, which belongs to no topic, could not be removed, and is tried again: %s", path, error)
+            return
+        directory.strays.discard(path)
+        del self._strays_since_ms[path]
+        log.warning("removed %s, which belonged to no topic of this cluster", path)
+
     async def flush_by_age(self) -> None:
         now_ms = self._broker.clock.wall_ms()
 
@@ -107,6 +132,10 @@ class Housekeeping:
                 await self._broker.offload.run(FILES_LANE, job_of(directory))
             except OSError as error:
                 self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
+
+    def _working_directories(self) -> list[LogDir]:
+        offline = self._broker.faults.offline_directories
+        return [directory for directory in self._broker.partitions.directories if directory.path not in offline]
 
     async def expire_producers(self) -> None:
         broker = self._broker
@@ -133,10 +162,6 @@ class Housekeeping:
 def _forget_excess(partitions: Iterable[Hosted]) -> None:
     tables = [partition.log.producers for partition in partitions]
     excess = sum(map(len, tables)) - PRODUCER_IDS_MAX
-    def _working_directories(self) -> list[LogDir]:
-        offline = self._broker.faults.offline_directories
-        return [directory for directory in self._broker.partitions.directories if directory.path not in offline]
-
     if excess <= 0:
         return
     idle = sorted(

@@ -24,7 +24,7 @@ from headrace.storage.offset_files import OffsetFiles
 from headrace.storage.opening import open_log
 from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
 from headrace.storage.segment import LOG_SUFFIX, file_name, offsets_of
-from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, Shared
+from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, NAME_BYTES_MAX, Shared
 from headrace.storage.state_file import Remembered, decode_state, encode_state
 
 META_NAME = "meta.properties"
@@ -34,6 +34,7 @@ STATE_NAME = ".headrace-state"
 PROBE_NAME = ".headrace-probe"
 RESERVE_NAME = ".headrace-reserve"
 STRAY_SUFFIX = "-stray"
+STRAY_NAME = re.compile(r".+\.[0-9a-f]{32}-stray")
 PARTITION_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}-(0|[1-9][0-9]{0,9})")
 """Anything else, say lost+found, is not ours."""
 CLOSED_ONE_BY_ONE_MAX = 16
@@ -65,12 +66,17 @@ class LogDir:
         self._offsets = OffsetFiles(files, self._logs_path)
         self._logs: dict[TopicPartition, Log] = {}
         self._given_up: set[TopicPartition] = set()
+        self._doubted: set[TopicPartition] = set()
+        self.strays: set[str] = set()
+        """Paths of directories that were set aside, in this run or before it."""
         self._on_disk = set(self._look_around())
 
     def _look_around(self) -> Iterator[TopicPartition]:
         for name in self._files.names(self._logs_path):
             if name.endswith(DELETE_SUFFIX):
                 self.shared.trash.put(f"{self._logs_path}/{name}", 0)
+            elif STRAY_NAME.fullmatch(name):
+                self.strays.add(f"{self._logs_path}/{name}")
             elif PARTITION_NAME.fullmatch(name) and self._files.is_directory(f"{self._logs_path}/{name}"):
                 topic, _, partition = name.rpartition("-")
                 yield TopicPartition(topic, int(partition))
@@ -196,14 +202,20 @@ class LogDir:
             self._on_disk.discard(name)
 
     def set_aside(self, topic: str, partition: int, unique: str) -> str:
-        """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the name."""
+        """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the path."""
         name = TopicPartition(topic, partition)
         self.shared.changing()
-        aside = f"{self._logs_path}/{name}.{unique}{STRAY_SUFFIX}"
+        suffix = f".{unique}{STRAY_SUFFIX}"
+        aside = f"{self._logs_path}/{str(name)[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         self._files.rename(f"{self._logs_path}/{name}", aside)
         self._files.sync_directory(self._logs_path)
         self._forget(name)
+        self.strays.add(aside)
         return aside
+
+    def remove_stray(self, path: str) -> None:
+        """May run in another thread. Raises OSError."""
+        self._files.remove_tree(path)
 
     def _forget(self, name: TopicPartition) -> None:
         self._on_disk.discard(name)
@@ -216,6 +228,11 @@ class LogDir:
         return self._offsets.job(
             self._logs.items(), self._high_watermarks() if high_watermarks is None else high_watermarks
         )
+
+    def high_watermarks_job(self) -> Callable[[], None]:
+        """Writes what is committed, if anything has moved; the job may run in another thread."""
+        names = [name for name, log in self._logs.items() if log.exists]
+        return self._offsets.high_watermarks_job(names, self.high_watermark_of)
 
     def keep_log_starts(self) -> None:
         """After records were deleted: a node that dies and comes back must not show them again. Raises OSError."""
@@ -242,11 +259,6 @@ class LogDir:
         self._files.replace(f"{self.path}/{META_NAME}", format_meta_properties(meta).encode())
 
     # Trouble
-
-    def high_watermarks_job(self) -> Callable[[], None]:
-        """Writes what is committed, if anything has moved; the job may run in another thread."""
-        names = [name for name, log in self._logs.items() if log.exists]
-        return self._offsets.high_watermarks_job(names, self.high_watermark_of)
 
     def probe(self) -> bool:
         """Whether the directory can be written to at all. May run in another thread."""
@@ -367,14 +379,6 @@ class LogDir:
         self._lock.release()
 
 
-def _close_one_by_one(logs: list[tuple[TopicPartition, Log]]) -> Iterator[tuple[TopicPartition, OSError]]:
-    for name, log in logs:
-        try:
-            log.close()
-            if not log.is_complete:
-                yield name, log.failure or OSError("it was not closed")
-        except OSError as error:
-            yield name, error
 def _make_durably(files: Files, path: str) -> None:
     """With its parents. Those that were not there are in their parents for good when it returns."""
     to_sync = {parent_of(path), parent_of(parent_of(path))}  # an earlier start may have died before it came to this
@@ -387,3 +391,11 @@ def _make_durably(files: Files, path: str) -> None:
         files.sync_directory(directory)
 
 
+def _close_one_by_one(logs: list[tuple[TopicPartition, Log]]) -> Iterator[tuple[TopicPartition, OSError]]:
+    for name, log in logs:
+        try:
+            log.close()
+            if not log.is_complete:
+                yield name, log.failure or OSError("it was not closed")
+        except OSError as error:
+            yield name, error
