@@ -226,7 +226,7 @@ class Node:
             log.warning("node %d serves although nobody has elected it again yet", self.config.node_id)
 
     def _end_at_once(self, sentence: str) -> None:
-        """Another process has this node's number. Whoever runs this one must end it: exit code 1."""
+        """Another process has this node's number, or no disk is left. Whoever runs this one must end it: exit 1."""
         log.error("%s", sentence)
         self._serving = False
         if self.fatal is not None and not self.fatal.done():
@@ -312,6 +312,7 @@ class Node:
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data
         faults.announce = broker.announce_offline
+        faults.on_last_failed = self._end_at_once
         return broker
 
     def _advertised(self, listening: Address) -> Address:

@@ -41,6 +41,8 @@ class DiskFaults:
         """The disk has failed in some way: nobody may take this node's logs for whole any more. May raise OSError."""
         self.announce: Callable[[frozenset[tuple[bytes, int]]], None] = lambda _: None
         """All replicas, by topic id and index, that this process does not serve any more, after it has stopped to."""
+        self.on_last_failed: Callable[[str], None] = lambda _: None
+        """No directory is left: this process can do nothing more. With one sentence."""
         self.followers: Followers | None = None
         self.given_up: dict[Hosted, None] = {}
         """Followers whose disk failed. Nobody touches their logs before they get another role."""
@@ -96,6 +98,11 @@ class DiskFaults:
             self.followers.directory_failed(directory)
         self._tell_loss()
         self._announce()
+        if all(known.path in self.offline_directories for known in self._partitions.directories):
+            self.on_last_failed(
+                f"No data directory is left: {directory.path} is offline, {reason}; free or repair the disk, then "
+                "start the node again"
+            )
 
     def give_up(self, partition: Hosted) -> None:
         """A follower's log failed: its files stay as they are, until it gets another role."""
