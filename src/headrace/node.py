@@ -171,6 +171,8 @@ class Node:
         partitions = Partitions(directories, ports.random, image)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
+        for directory in directories:
+            directory.before_loss = controller.lost_data
         # In one turn with the load: every later change of the image is told.
         broker.roles.start()
         if partitions.has_lost_records:

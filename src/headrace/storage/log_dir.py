@@ -58,7 +58,10 @@ class LogDir:
             index_bytes_in_memory_max=index_bytes_in_memory_max,
             before_first_change=self._unmark,
             on_lowered_recovery_point=lambda: self.checkpoint_job()(),
+            before_loss=lambda: self.before_loss(),
         )
+        self.before_loss: Callable[[], None] = lambda: None
+        """Recovery is about to cut off more than a process death explains. May raise OSError: then nothing is cut."""
         self.high_watermark_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
         """Whoever hosts the partitions knows. A log of which it says nothing has committed all that it holds."""
         self.was_clean = files.exists(f"{self._logs_path}/{MARKER_NAME}")
@@ -169,6 +172,7 @@ class LogDir:
 
     def distrust(self, topic: str, partition: int) -> None:
         """It has lost what was synced: whoever opens it next has all of it checked, and cut where it is damaged."""
+        self.before_loss()
         self.give_up(topic, partition)
         self._offsets.recovery_points[TopicPartition(topic, partition)] = 0
 
