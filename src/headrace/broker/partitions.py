@@ -187,6 +187,9 @@ class Partitions:
         opened = partition.directory.open_log(
             partition.topic, partition.index, partition.topic_id, self._log_config(partition.config)
         )
+        if opened.needs_flush_before_ack():
+            # What a dead process left in the page cache counts no sooner than what is appended now.
+            opened.flush_now()
         # Every incarnation appends under an epoch of its own, known before the first record of it.
         if partition.is_leading:
             opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
