@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,24 @@ async def test_a_fenced_epoch_waits_for_the_next_one() -> None:
         bench.follow(0, leader_epoch=3)
         bench.produce(0)
         await bench.until_equal(0, 1)
+
+
+async def test_an_election_of_many_is_one_line_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headrace.broker.replicator_answers")
+    async with following(8) as bench:
+        bench.follow(*range(8))
+        bench.produce(7)
+        await bench.until_equal(7)
+        for index in range(7):
+            bench.led(index).leader_epoch = 3
+        bench.leader.changed()
+        await until(lambda: bench.failed_indexes == list(range(7)))
+        assert bench.lines.errors == []
+        lines = [record.getMessage() for record in caplog.records if "next leader epoch" in record.getMessage()]
+        assert sum(int(line.split(" ")[0]) for line in lines) == 7 and len(lines) < 7
+        bench.follow(*range(7), leader_epoch=3)
+        bench.produce(0)
+        await bench.until_equal(*range(8))
 
 
 async def test_records_from_before_the_log_end_fail_the_partition() -> None:

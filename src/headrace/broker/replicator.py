@@ -66,6 +66,7 @@ class Replicator:
             faults=faults,
             failed=self.failed,
             on_failed=self._on_failed,
+            on_fenced=self._on_fenced,
             on_lost=lambda leader_id: self.on_lost(leader_id),
         )
         faults.followers = self
@@ -124,6 +125,10 @@ class Replicator:
     def _on_failed(self, partition: Hosted, reason: str, leader_epoch: int) -> None:
         self._homes.pop(partition, None)
         log.error("%s is not replicated before its next leader epoch, after %d: %s", partition, leader_epoch, reason)
+
+    def _on_fenced(self, partition: Hosted) -> None:
+        """Its next leader epoch is on its way."""
+        self._homes.pop(partition, None)
 
     def partition_failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
         """Its own disk trouble. Nobody touches the files before the next leader epoch."""

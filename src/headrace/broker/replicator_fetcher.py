@@ -52,6 +52,7 @@ class Surroundings:
     faults: DiskFaults
     failed: FailedPartitions[Hosted]
     on_failed: Callable[[Hosted, str, int], None]
+    on_fenced: Callable[[Hosted], None]
     """The partition is in the failed set, and its fetcher has it no longer."""
     on_lost: Callable[[int], None]
     """A leader has stopped answering."""
@@ -70,7 +71,13 @@ class Fetcher:
         self._around = around
         self._on_ended = on_ended
         self._answers = Answers(
-            self.partitions, around.failed, around.logs, around.faults, around.clock, around.on_failed
+            self.partitions,
+            around.failed,
+            around.logs,
+            around.faults,
+            around.clock,
+            around.on_failed,
+            around.on_fenced,
         )
         self._new: dict[Hosted, int] = {}  # leader epochs of partitions whose logs are to be opened
         self._news = asyncio.Event()
