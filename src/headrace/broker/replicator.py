@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.broker.disk import DiskFaults
+from headrace.broker.disk import DiskFaults, is_sync_failure
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import Leaders
 from headrace.broker.replicator_fetcher import Fetcher, Surroundings
@@ -22,9 +22,6 @@ from headrace.runtime import Clock, Offload
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
-
-SYNC = "flush"
-"""What DiskFaults calls a sync."""
 
 
 class _Home(NamedTuple):
@@ -134,9 +131,7 @@ class Replicator:
         """Its own disk trouble. Nobody touches the files before the next leader epoch."""
         if partition in self._faults.given_up:
             return
-        if doing == SYNC and partition.log_if_open is not None:
-            self.logs.doubt(partition, partition.log_if_open.recovery_point)
-        self._faults.give_up(partition)
+        self._faults.give_up(partition, is_doubted=is_sync_failure(doing, error))
         home = self._homes.get(partition)
         if home is not None:
             home.fetcher.remove(partition)

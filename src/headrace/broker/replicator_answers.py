@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headrace.broker.disk import DiskFaults
+from headrace.broker.disk import SYNC, DiskFaults
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import EARLIEST, LATEST, Leader, list_offsets
 from headrace.broker.replicator_logs import FollowerLogs
@@ -165,7 +165,7 @@ class Answers:
             await self._logs.sync(partition, opened)
         except OSError as error:
             if partition.log_if_open is opened:
-                self._faults.lost(partition, "flush", error)
+                self._faults.lost(partition, SYNC, error)
             return
         if self._is_current(partition, leader_epoch, Phase.FETCHING):
             self._guarded(partition, "append", self._settle, partition, told, fault)

@@ -151,14 +151,23 @@ class LogDir:
             or (self.was_clean and name not in self._remembered and name not in self._given_up),
             known_end_offset=remembered.log_end_offset if remembered is not None else None,
         )
+        if name in self._doubted:
+            log.truncate_to(max(log.recovery_point, log.log_start_offset))
         self._logs[name] = log
         self._given_up.discard(name)
+        self._doubted.discard(name)
         return log
 
-    def give_up(self, topic: str, partition: int) -> None:
-        """Its disk failed. The files stay as they are; whoever opens it again has what may not be synced checked."""
+    def give_up(self, topic: str, partition: int, *, is_doubted: bool = False) -> None:
+        """Its disk failed. The files stay as they are; whoever opens it again has what may not be synced checked.
+
+        `is_doubted`: a sync failed, after which the system may show what is not on the disk, and may call the next sync
+        a success. So all that was not synced before is cut off by whoever opens it again.
+        """
         name = TopicPartition(topic, partition)
         self._given_up.add(name)
+        if is_doubted:
+            self._doubted.add(name)
         self._remembered.pop(name, None)
         log = self._logs.pop(name, None)
         if log is None or not log.exists:
@@ -224,6 +233,7 @@ class LogDir:
     def _forget(self, name: TopicPartition) -> None:
         self._on_disk.discard(name)
         self._given_up.discard(name)
+        self._doubted.discard(name)
         self._remembered.pop(name, None)
         self._offsets.forget(name)
 
