@@ -333,7 +333,7 @@ class Controller:
                     known, lambda topic, index: preferred(self.image, topic, index), timeout_ms
                 )
             else:
-                work = ElectUnclean(self.ledger, known)
+                work = ElectUnclean(self.ledger, known, self.elections.tell)
                 await self.ledger.settle(work.attempt, timeout_ms)
                 codes = work.settled
         except NotController:
