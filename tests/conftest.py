@@ -45,8 +45,11 @@ def _harder(chosen: settings) -> settings:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """The figures of a hunt, in one line."""
+    """What tests that passed have printed: seeds, figures. A hunt prints at once; its figures in one line."""
     if PROFILE != "hunt":
+        for report in terminalreporter.stats.get("passed", []):
+            for line in report.capstdout.splitlines() if report.when == "call" else ():
+                terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {line}")
         return
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
     told = [str(vars(report).get("_hypothesis_stats", "")) for report in reports]

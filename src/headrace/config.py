@@ -460,7 +460,7 @@ class BrokerConfig:
         500, "How long a leader lets a follower wait when there is nothing new.", low=1, high=INT_MAX
     )
     replica_high_watermark_checkpoint_interval_ms: int = whole(
-        5_000, "How often high watermarks are written to disk; here with the recovery points.", low=1, unused=True
+        5_000, "How often high watermarks that have moved are written to disk.", low=1
     )
     replica_socket_receive_buffer_bytes: int = whole(
         65_536, "SO_RCVBUF of a connection to a leader; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
@@ -475,6 +475,13 @@ class BrokerConfig:
     socket_request_max_bytes: int = whole(104_857_600, "The largest request.", low=1024, high=INT_MAX)
     socket_send_buffer_bytes: int = whole(
         102_400, "SO_SNDBUF of a connection; -1 leaves it to the system.", low=-1, high=INT_MAX, unused=True
+    )
+    stray_log_retention_ms: int = whole(
+        _HOUR_MS,
+        "How long the files of a partition that no topic claims are kept, counted anew from each start; -1 is for "
+        "ever. A setting of Headrace.",
+        low=-1,
+        dynamic=True,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = whole(
         10_000, "How often open transactions are looked through for those whose time is over.", low=1, high=INT_MAX

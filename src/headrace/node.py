@@ -180,6 +180,8 @@ class Node:
         partitions = Partitions(directories, ports.random, image)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
+        for directory in directories:
+            directory.before_loss = controller.lost_data
         # In one turn with the load: every later change of the image is told.
         broker.roles.start()
         if partitions.has_lost_records:
@@ -239,7 +241,7 @@ class Node:
             log.warning("node %d serves although nobody has elected it again yet", self.config.node_id)
 
     def _end_at_once(self, sentence: str) -> None:
-        """Another process has this node's number. Whoever runs this one must end it: exit code 1."""
+        """Another process has this node's number, or no disk is left. Whoever runs this one must end it: exit 1."""
         log.error("%s", sentence)
         self._serving = False
         if self.fatal is not None and not self.fatal.done():
@@ -335,6 +337,7 @@ class Node:
         faults.on_loss = controller.lost_data
         faults.on_offline = roles.ended
         faults.announce = broker.announce_offline
+        faults.on_last_failed = self._end_at_once
         return broker
 
     def _add_ownership(self, broker: Broker) -> None:

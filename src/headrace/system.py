@@ -1,6 +1,7 @@
 """The real clock, chance and threads, handed to nodes that run for real."""
 
 import asyncio
+import ctypes
 import os
 import pickle
 import resource
@@ -17,6 +18,10 @@ from typing import IO, TypeVar
 from headrace.runtime import StepsLost
 
 T = TypeVar("T")
+
+_STATX_MNT_ID_UNIQUE = 0x4000
+_AT_FDCWD = -100
+_STATX_BYTES, _MNT_ID_AT = 256, 144
 
 
 def descriptors_max() -> int:
@@ -40,6 +45,24 @@ def origin_of(path: str) -> str:
 
 def mount_id_of(path: str) -> str:
     """Another one after the file system was mounted anew; empty where the kernel does not tell."""
+    return _unique_mount_id(path) or _mount_number(path)
+
+
+def _unique_mount_id(path: str) -> str:
+    """Linux 6.8 and newer. No other mount ever gets it, where a mount's number is free again after umount."""
+    try:
+        statx = ctypes.CDLL(None).statx
+    except (AttributeError, OSError):
+        return ""  # Another C library.
+    answer = ctypes.create_string_buffer(_STATX_BYTES)
+    failed = statx(_AT_FDCWD, os.fsencode(path), 0, _STATX_MNT_ID_UNIQUE, answer)
+    told = answer.raw
+    if failed or not int.from_bytes(told[:4], sys.byteorder) & _STATX_MNT_ID_UNIQUE:
+        return ""
+    return f"unique {int.from_bytes(told[_MNT_ID_AT : _MNT_ID_AT + 8], sys.byteorder)}"
+
+
+def _mount_number(path: str) -> str:
     try:
         descriptor = os.open(path, os.O_PATH)
     except OSError:

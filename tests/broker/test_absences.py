@@ -2,7 +2,7 @@
 
 import asyncio
 
-from headrace.broker.absences import ELECTION_MS, LISTED_MS, Absences
+from headrace.broker.absences import ELECTION_MS, LISTED_MS, LOOKED_AT_MAX, Absences
 from headrace.config import BrokerConfig, TopicConfig
 from headrace.core.cluster import ClusterImage, IsrMember, PartitionRecord, RegisteredBroker, Topic
 from tests.broker.stepped import SteppedClock
@@ -35,25 +35,25 @@ class Case:
 
 def test_while_all_is_well_nobody_waits() -> None:
     case = Case()
-    assert not case.absences.is_election_near([led_by(1), led_by(2)])
+    assert not case.absences.awaiting_election([led_by(1), led_by(2)])
     assert case.listed() == [1, 2, 3]
 
 
 def test_a_leader_that_has_gone_is_about_to_be_replaced() -> None:
     case = Case()
     case.goes(2)
-    assert case.absences.is_election_near([led_by(1), led_by(2)])
-    assert not case.absences.is_election_near([led_by(1)])
+    assert case.absences.awaiting_election([led_by(1), led_by(2)])
+    assert not case.absences.awaiting_election([led_by(1)])
     case.pass_ms(ELECTION_MS)
-    assert not case.absences.is_election_near([led_by(2)])
+    assert not case.absences.awaiting_election([led_by(2)])
 
 
 def test_a_leader_that_stopped_answering_may_be_dead() -> None:
     case = Case()
     case.absences.stopped_answering(2)
-    assert case.absences.is_election_near([led_by(2)])
+    assert case.absences.awaiting_election([led_by(2)])
     case.pass_ms(ELECTION_MS)
-    assert not case.absences.is_election_near([led_by(2)])
+    assert not case.absences.awaiting_election([led_by(2)])
 
 
 def test_a_node_that_has_gone_is_listed_for_a_while_and_not_twice_when_it_is_back() -> None:
@@ -67,6 +67,28 @@ def test_a_node_that_has_gone_is_listed_for_a_while_and_not_twice_when_it_is_bac
     case.absences.nodes_changed({2})
     assert case.listed() == [1, 2]
     assert back in case.absences.listed()
+
+
+async def test_nobody_waits_longer_than_that_though_nodes_go_on_falling_silent() -> None:
+    case = Case()
+    case.absences.stopped_answering(2)
+    waiting = asyncio.ensure_future(case.absences.await_election([led_by(2)]))
+    async with asyncio.timeout(30):
+        for _ in range(ELECTION_MS // 20):
+            await asyncio.sleep(0.001)
+            assert not waiting.done()
+            case.pass_ms(20)
+            case.absences.stopped_answering(2)
+        await waiting
+
+
+async def test_who_asks_for_very_many_partitions_is_answered_at_once() -> None:
+    case = Case()
+    case.goes(2)
+    topic = led_by(2)
+    topic.partitions[:] = topic.partitions * (LOOKED_AT_MAX + 1)
+    async with asyncio.timeout(30):
+        await case.absences.await_election([topic])  # time stands still
 
 
 async def test_waiting_ends_with_the_election() -> None:

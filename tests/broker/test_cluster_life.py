@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from headrace.client import Producer
 from headrace.errors import ErrorCode
 from headrace.wire.messages.offsets import (
@@ -193,5 +195,22 @@ def test_an_isolated_leader_acknowledges_nothing_and_loses_what_nobody_else_has(
         await trio.until(lambda: len(trio.record(name=name).isr) == 3)
         assert trio.partition(leader, name=name).log_end_offset == 2
         assert await other_client.read_all(topic=name) == [b"kept", b"new"]
+
+    play(scenario, replicates=True)
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_node_that_cannot_tell_the_store_of_its_end_ends_all_the_same(is_slow: bool) -> None:
+    async def scenario(trio: Trio) -> None:
+        await trio.topic([1, 2, 3])
+        for n in (1, 2, 3):
+            if is_slow:
+                trio.store(n).delay_ms = 1_000_000
+            else:
+                trio.store(n).unavailable = True
+        began_s = trio.world.loop.now_s
+        await trio.world.nodes[0].stop()
+        assert trio.world.loop.now_s - began_s < 10
+        assert trio.world.nodes[0].machine.files.exists("/data1/logs/.kafka_cleanshutdown")
 
     play(scenario, replicates=True)

@@ -409,3 +409,16 @@ async def test_a_topic_made_anew_never_shows_the_records_of_one_whose_files_coul
         else:
             assert answer.error_code == STORAGE_ERROR
             assert await lookup_codes(client) == {STORAGE_ERROR}
+
+
+async def test_a_node_without_any_working_directory_ends_with_a_sentence() -> None:
+    async with serving(data=TWO_DISKS, partitions=4) as (served, client):
+        fatal = served.node.fatal
+        assert fatal is not None
+        served.world.memory.fail("write", "/a/*", errno.ENOSPC, times=FOR_EVER)
+        assert sorted(await codes(client, 4)) == [0, 0, STORAGE_ERROR, STORAGE_ERROR]
+        assert not fatal.done()
+        served.world.memory.fail("write", "/b/*", errno.ENOSPC, times=FOR_EVER)
+        assert await codes(client, 4) == [STORAGE_ERROR] * 4
+        assert fatal.result().startswith("No data directory is left: /b is offline, ")
+        assert (await served.page("/readyz"))[0] == 503

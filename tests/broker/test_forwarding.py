@@ -1,5 +1,7 @@
 """Requests that only the controller decides on, asked of other nodes."""
 
+import asyncio
+
 from headrace.broker.forwarding import CLIENT_ID
 from headrace.errors import ErrorCode
 from headrace.wire.messages.configs import (
@@ -99,6 +101,27 @@ def test_what_the_controller_did_not_answer_is_not_known() -> None:
         await trio.until(lambda: TOPIC in trio.broker(node_id).image.topics)
 
     play(scenario)
+
+
+def test_what_was_sent_to_a_controller_is_not_decided_anew_by_the_next_one() -> None:
+    """It was done, and would be refused as done already."""
+
+    async def scenario(trio: Trio) -> None:
+        (node_id,), controller_id = [n for n in (1, 2) if n != trio.controller_id], trio.controller_id
+        client = await trio.client(node_id)
+        await client.ask(new_topic("before"), CreateTopicsResponse)
+        trio.world.network.cut(f"node{controller_id}", f"node{node_id}")
+        topic = CreatableTopic(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        asked = asyncio.create_task(
+            client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=20_000), CreateTopicsResponse)
+        )
+        await trio.until(lambda: TOPIC in trio.broker(node_id).image.topics)
+        trio.world.nodes[controller_id - 1].pause()
+        answer = await asked
+        assert trio.broker(node_id).controller.is_controller
+        assert answer.topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
+
+    play(scenario, nodes=2)
 
 
 def test_a_request_outlives_its_controller() -> None:

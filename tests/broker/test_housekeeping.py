@@ -1,13 +1,16 @@
 """What a node does on its own: retention, rolling, syncing by age, checkpoints, forgetting, and not giving up."""
 
 import errno
+from collections.abc import Callable
 
 import pytest
 
 from headrace.broker import housekeeping as module
 from headrace.broker.broker import Broker
 from headrace.broker.housekeeping import SLICE_PARTITIONS, Housekeeping
+from headrace.model import TopicPartition
 from headrace.storage.log_dir import LogDir
+from headrace.storage.offset_files import HIGH_WATERMARKS_NAME, OffsetFiles
 from tests.broker.support import (
     EARLIEST,
     NOW_MS,
@@ -267,3 +270,91 @@ async def test_the_longest_idle_producers_are_forgotten_first_when_there_are_too
             for producer_id, _ in partition.log.producers.items()
         }
         assert left == {2, 3, 4}
+
+
+async def test_high_watermarks_that_moved_are_written_without_waiting_for_the_other_checkpoints(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written: list[str] = []
+    looks: list[LogDir] = []
+    write, look = OffsetFiles._write, LogDir.high_watermarks_job
+
+    def noted(files: OffsetFiles, name: str, offsets: dict[TopicPartition, int]) -> None:
+        written.append(name)
+        write(files, name, offsets)
+
+    def counted(directory: LogDir) -> Callable[[], None]:
+        looks.append(directory)
+        return look(directory)
+
+    monkeypatch.setattr(OffsetFiles, "_write", noted)
+    monkeypatch.setattr(LogDir, "high_watermarks_job", counted)
+    async with serving({"replica.high.watermark.checkpoint.interval.ms": "2"}) as (served, client):
+
+        async def written_once(offset: int) -> None:
+            """Although it is looked at again and again."""
+            path, line = f"/data/logs/{HIGH_WATERMARKS_NAME}", f"{TOPIC} 0 {offset}\n".encode()
+            written.clear()
+            await client.produce()
+            await until(lambda: served.world.memory.exists(path) and line in served.world.memory.read(path))
+            seen = len(looks)
+            await until(lambda: len(looks) > seen + 5)
+            assert written == [HIGH_WATERMARKS_NAME]
+
+        await written_once(1)
+        await written_once(2)
+
+
+HOUR_MS = 3_600_000
+
+
+STRAYS = ("stranger-0", "earlier-7.00112233445566778899aabbccddeeff-stray", "not-ours-stray")
+
+
+def with_strays(world: World) -> Callable[[], set[str]]:
+    """One of now, one of an earlier run, and one that somebody else named so. Which of them are there, aside."""
+    for name in STRAYS:
+        world.memory.make_directory(f"/data/logs/{name}")
+    world.memory.create("/data/logs/stranger-0/precious")
+    return lambda: {name.partition("-")[0] for name in world.memory.names("/data/logs") if name.endswith("-stray")}
+
+
+async def test_tsm_5_what_no_topic_claims_is_kept_for_an_hour_and_then_goes(caplog: pytest.LogCaptureFixture) -> None:
+    """The hour of what an earlier run set aside begins again."""
+    with World() as world:
+        strays = with_strays(world)
+        async with world.started() as served:
+            chores = Housekeeping(broker_of(served))
+            await chores.remove_strays()
+            world.clock.now_ms += HOUR_MS - 1
+            await chores.remove_strays()
+            assert strays() == {"stranger", "earlier", "not"}
+            world.clock.now_ms += 1
+            await chores.remove_strays()
+            assert strays() == {"not"}
+        removed = [record.getMessage() for record in caplog.records if record.getMessage().startswith("removed ")]
+        assert len(removed) == 2 and "/data/logs/stranger-0." in removed[1]
+
+
+@pytest.mark.parametrize("kept", ["0", "-1"])
+async def test_a_setting_says_how_long_strays_are_kept(kept: str) -> None:
+    with World(settings={**OFTEN, "stray.log.retention.ms": kept}) as world:
+        strays = with_strays(world)
+        async with world.started() as served:
+            if kept == "0":
+                await until(lambda: strays() == {"not"})
+            else:
+                chores = Housekeeping(broker_of(served))
+                for _ in range(2):
+                    await chores.remove_strays()
+                    world.clock.now_ms += 1000 * HOUR_MS
+                assert strays() == {"stranger", "earlier", "not"}
+
+
+async def test_a_stray_that_cannot_be_removed_is_tried_again() -> None:
+    with World(settings={**OFTEN, "stray.log.retention.ms": "0"}) as world:
+        strays = with_strays(world)
+        fault = world.memory.fail("remove", "*/stranger-0.*", errno.EIO, times=3)
+        async with world.started():
+            await until(lambda: strays() == {"not"})
+            assert fault.times == 0

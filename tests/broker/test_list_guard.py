@@ -216,7 +216,7 @@ def test_a_window_is_told_of_when_it_opens_and_when_it_closes(caplog: pytest.Log
         (closed,) = [record.getMessage() for record in caplog.records if "are told again" in record.getMessage()]
         assert "high watermark 5" in closed
         guards = trio.broker(leader).guards
-        assert not guards.open and guards.closed == 1 and 2_000 <= guards.closed_ms < 4_000
+        assert not guards.open and guards.lasted_ms.count == 1 and 2_000 <= guards.lasted_ms.total < 4_000
 
     caplog.set_level(logging.INFO, "headrace.broker.list_guards")
     play(scenario)

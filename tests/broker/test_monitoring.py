@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from headrace.broker.metrics import Family, Sample, labelled
+from headrace.broker.metrics import Family, Histogram, Sample, labelled
 from headrace.net.peer import PeerLost
 from headrace.wire.messages.fetch import FetchResponse
 from tests.broker.support import TOPIC, Served, World, fetch_request, records_of, serving, until
@@ -15,7 +15,7 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 TYPE_LINE = re.compile(rf"# TYPE ({NAME}) (counter|gauge|summary|histogram|untyped)")
 SAMPLE_LINE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (\S+)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(?:,|$)')
-OF_SUMMARY = ("_sum", "_count")
+SUFFIXES = {"summary": ("_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -52,7 +52,7 @@ def parse(text: str) -> tuple[dict[str, str], Samples]:
         found = SAMPLE_LINE.fullmatch(line)
         assert found, line
         name = found[1]
-        allowed = [family + suffix for suffix in OF_SUMMARY] if types[family] == "summary" else [family]
+        allowed = [family + suffix for suffix in SUFFIXES.get(types[family], ("",))]
         assert name in allowed, f"{name} is no sample of {family}"
         assert (types[family] == "counter") == name.endswith("_total"), line
         key = name, parse_labels(found[2])
@@ -257,3 +257,17 @@ async def test_what_this_node_leads_and_decides_is_counted() -> None:
         series = await scrape(served, "/metrics/partitions")
         in_sync = [v for (name, _), v in series.items() if name == "kafka_cluster_partition_insyncreplicascount"]
         assert in_sync == [1, 1, 1]
+
+
+def test_a_histogram_counts_each_value_in_every_bucket_that_holds_it() -> None:
+    histogram = Histogram(1, 10)
+    for value in (0, 1, 2, 10, 11, 500):
+        histogram.add(value)
+    assert histogram.family("h").text().splitlines() == [
+        "# TYPE h histogram",
+        'h_bucket{le="1"} 2',
+        'h_bucket{le="10"} 4',
+        'h_bucket{le="+Inf"} 6',
+        "h_sum 524",
+        "h_count 6",
+    ]

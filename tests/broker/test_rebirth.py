@@ -56,30 +56,47 @@ def loses_its_tail(trio: Trio, node_id: int) -> None:
 
 
 @pytest.mark.parametrize("whole", NODES)
-def test_t6_5_a_leader_and_a_follower_that_lost_their_tails_leave_everything_to_the_third(whole: int) -> None:
+@pytest.mark.parametrize("is_seen_late", [False, True])
+def test_t6_5_a_leader_and_a_follower_that_lost_their_tails_leave_everything_to_the_third(
+    whole: int, is_seen_late: bool
+) -> None:
+    """Seen late, nobody was away: whoever decides must tell from the registrations that they are others."""
+
     async def scenario(trio: Trio) -> None:
         leader, follower = (n for n in NODES if n != whole)
         await trio.topic([leader, follower, whole])
         values = await written(trio, leader)
+        before = {n: trio.broker(n).controller.registration.epoch for n in (leader, follower)}
         for node_id in (leader, follower):
             loses_its_tail(trio, node_id)
+        trio.store(whole).hold_watch(is_seen_late)
         for node_id in (leader, follower):
             trio.world.nodes[node_id - 1].start()
+        await trio.until(lambda: all(trio.registered_epoch(n) > epoch for n, epoch in before.items()))
+        trio.store(whole).hold_watch(False)
         await trio.leads(whole)
         await until_equal(trio, values, *NODES)
 
     play(scenario, replicates=True)
 
 
-def test_t6_6_a_leader_that_was_killed_serves_again_within_a_second_under_another_epoch() -> None:
+@pytest.mark.parametrize("is_seen_late", [False, True])
+def test_t6_6_a_leader_that_was_killed_serves_again_within_a_second_under_another_epoch(is_seen_late: bool) -> None:
+    """Seen late, it leads on, and as another incarnation under another epoch all the same."""
+
     async def scenario(trio: Trio) -> None:
         leader, follower = (n for n in NODES if n != trio.controller_id)
         await trio.topic([leader, follower])
         values = await written(trio, leader)
         epoch, killed_s = trio.record().leader_epoch, trio.world.loop.now_s
+        registered = trio.registered_epoch(leader)
+        trio.store(trio.controller_id).hold_watch(is_seen_late)
         trio.world.nodes[leader - 1].kill()
         trio.world.nodes[leader - 1].start()
+        await trio.until(lambda: trio.registered_epoch(leader) > registered)
+        trio.store(trio.controller_id).hold_watch(False)
         await trio.until(lambda: trio.record().leader_epoch > epoch and trio.record().leader != NO_LEADER)
+        assert not is_seen_late or trio.record().leader == leader
         await trio.leads(trio.record().leader)
         client = await trio.client(trio.record().leader)
         assert (await client.produce(records_of([b"after"]))).error_code == 0

@@ -15,6 +15,7 @@ ALWAYS = [
     # Guarded offsets.
     "headrace_listoffsetsguardedpartitions",
     "headrace_listoffsetsnotavailable_total",
+    "headrace_listoffsetsguardwindowms_bucket",
     "headrace_listoffsetsguardwindowms_count",
     "headrace_listoffsetsguardwindowms_sum",
     # Fetch sessions.

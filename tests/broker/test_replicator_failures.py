@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -169,6 +170,24 @@ async def test_a_fenced_epoch_waits_for_the_next_one() -> None:
         bench.follow(0, leader_epoch=3)
         bench.produce(0)
         await bench.until_equal(0, 1)
+
+
+async def test_an_election_of_many_is_one_line_and_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "headrace.broker.replicator_answers")
+    async with following(8) as bench:
+        bench.follow(*range(8))
+        bench.produce(7)
+        await bench.until_equal(7)
+        for index in range(7):
+            bench.led(index).leader_epoch = 3
+        bench.leader.changed()
+        await until(lambda: bench.failed_indexes == list(range(7)))
+        assert bench.lines.errors == []
+        lines = [record.getMessage() for record in caplog.records if "next leader epoch" in record.getMessage()]
+        assert sum(int(line.split(" ")[0]) for line in lines) == 7 and len(lines) < 7
+        bench.follow(*range(7), leader_epoch=3)
+        bench.produce(0)
+        await bench.until_equal(*range(8))
 
 
 async def test_records_from_before_the_log_end_fail_the_partition() -> None:
@@ -399,18 +418,52 @@ async def test_tdur_5_after_a_failed_sync_it_comes_back_from_what_was_synced() -
         assert offsets == [0, 1, 1, 2]  # the second batch was in the file, but nobody knows what of it
 
 
-async def test_a_sync_by_age_that_fails_is_a_failure_too() -> None:
+async def test_one_that_told_its_leader_of_records_whose_sync_fails_is_offline_and_announced() -> None:
     """Whoever meets the error: the housekeeping syncs followers' logs as well."""
+    announced: list[frozenset[tuple[bytes, int]]] = []
+    async with following(2) as bench:
+        bench.faults.announce = announced.append
+        bench.produce(0)
+        bench.follow(0, 1)
+        await bench.until_equal(0)
+        for _ in range(2):
+            bench.faults.lost(bench[0], "flush", OSError(errno.EIO, "I/O error"))
+        assert bench[0].fault is ErrorCode.KAFKA_STORAGE_ERROR and bench.failed_indexes == []
+        assert announced[-1] == {(bench[0].topic_id, 0)}
+        assert bench.lines.errors == ["t-0 is offline: flush failed: [Errno 5] I/O error"]
+        # Until the process starts again: nobody may count on what it would have to cut.
+        bench.follow(0, leader_epoch=1)
+        bench.produce(1)
+        await bench.until_equal(1)
+        assert bench.replicator.lag(bench[0]) is None
+
+
+async def test_a_sync_that_failed_for_lack_of_descriptors_says_nothing_of_the_disk() -> None:
     async with following(2) as bench:
         bench.produce(0)
         bench.follow(0, 1)
         await bench.until_equal(0)
-        bench.faults.lost(bench[0], "flush", OSError(errno.EIO, "I/O error"))
-        assert bench.failed_indexes == [0] and bench[0].log_if_open is None
-        bench.faults.lost(bench[0], "flush", OSError(errno.EIO, "I/O error"))
-        assert len(bench.lines.errors) == 1
+        bench.faults.lost(bench[0], "flush", OSError(errno.EMFILE, "too many"))
+        assert bench.failed_indexes == [0] and not bench[0].fault
+        asked = len(bench.leader.requests)
         bench.follow(0, leader_epoch=1)
         await bench.until_equal(0)
+        await until(lambda: len(bench.leader.requests) > asked)
+        (again,) = {a.fetch_offset for r in bench.leader.requests[asked:] for t in r.topics for a in t.partitions}
+        assert again == 1  # nothing was cut
+
+
+async def test_what_a_failed_sync_left_is_cut_also_by_who_leads_next() -> None:
+    async with following(topic={"flush.messages": "1"}) as bench:
+        bench.produce(0)
+        bench.follow(0)
+        await bench.until_equal(0)
+        failing(bench, 0, "sync", times=1)
+        bench.produce(0)
+        await until(lambda: bench.failed_indexes == [0])
+        bench.replicator.stop(bench[0])
+        assert bench[0].lead(record_of(1, leader=1), 11, 0, bench.image)
+        assert bench[0].log.log_end_offset == 1
 
 
 async def test_what_failed_is_not_marked_as_cleanly_closed() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from unittest.mock import patch
 
 from msgspec.structs import replace
 
@@ -10,8 +11,9 @@ from headrace.controller.moves import StepDown
 from headrace.core.cluster import PartitionRecord
 from headrace.errors import ErrorCode
 from headrace.wire.messages.elections import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
+from headrace.wire.messages.offsets import ListOffsetsPartition
 from headrace.wire.messages.replication import StepDownPartition, StepDownRequest, StepDownResponse
-from tests.broker.asking import TOPIC, Client, records_of
+from tests.broker.asking import LATEST, TOPIC, Client, records_of
 from tests.broker.trio import Trio, play
 
 
@@ -150,7 +152,13 @@ def test_t7_6_an_isr_change_between_the_answer_and_the_move_makes_the_controller
         preferred, leader = two_of(trio)
         third = trio.controller_id
         await trio.topic([preferred, leader, third])
-        await trio.move_to(leader, isr=[preferred, leader])
+        with patch.object(trio.broker(third).roles.replicator, "follow"):  # else it is back in the ISR at once
+            trio.broker(third).roles.replicator.stop(trio.partition(third))
+            await trio.move_to(leader, isr=[preferred, leader])
+        told: list[int] = []
+        asking = [asyncio.create_task(ask_for_latest(trio, n, told)) for n in (preferred, leader)]
+        writer = await trio.client(leader)
+        assert (await writer.produce()).error_code == ErrorCode.NONE
         moves = trio.broker(third).controller.moves
         real = moves.ask
         asked: list[int] = []
@@ -162,9 +170,13 @@ def test_t7_6_an_isr_change_between_the_answer_and_the_move_makes_the_controller
             asked.append(steps[0].partition_epoch)
             if len(asked) == 1:
                 assert answer[steps[0].topic_id, 0] is ErrorCode.NONE
-                await trio.fetch_as(third, leader)
+                known, record = trio.broker(third), trio.record()
+                known.roles.replicator.follow(trio.partition(third), known.image.brokers[leader], record.leader_epoch)
                 await trio.until(lambda: third in trio.record(at=leader).isr_ids)
                 await trio.leads(leader)  # the newer record ended its step-down
+                for _ in range(5):
+                    assert (await writer.produce()).error_code == ErrorCode.NONE
+                await trio.until(lambda: told and told[-1] == 6)
             return answer
 
         moves.ask = slow
@@ -172,8 +184,23 @@ def test_t7_6_an_isr_change_between_the_answer_and_the_move_makes_the_controller
         assert len(asked) == 2 and asked[1] > asked[0]
         await trio.leads(preferred)
         assert trio.record().leader == preferred
+        heard = len(told)
+        await trio.until(lambda: len(told) > heard + 5)
+        for task in asking:
+            task.cancel()
+        assert told == sorted(told) and told[-1] == 6
 
-    play(scenario)
+    play(scenario, replicates=True)
+
+
+async def ask_for_latest(trio: Trio, node_id: int, told: list[int]) -> None:
+    """As a client does that knows of no epochs, and asks whoever it likes."""
+    client = await trio.client(node_id)
+    while True:
+        (answer,) = await client.list_offsets(ListOffsetsPartition(partition_index=0, timestamp=LATEST))
+        if not answer.error_code:
+            told.append(answer.offset)
+        await asyncio.sleep(0.005)
 
 
 def test_t7_5_leaderships_move_under_load_and_nothing_acknowledged_is_lost() -> None:

@@ -1,6 +1,7 @@
 """Followers whose disks are slow, of a topic that wants its records synced before they count."""
 
 import asyncio
+import errno
 
 from headrace.errors import ErrorCode
 from headrace.wire.messages.produce import ProduceResponse
@@ -49,5 +50,26 @@ def test_a_follower_tells_its_next_leader_of_nothing_that_is_not_synced() -> Non
         assert trio.world.loop.now_s - began_s > SLOW_S - 1
         assert follower.log.recovery_point == 1
         await asking
+
+    play(scenario, replicates=True)
+
+
+def test_a_follower_whose_sync_failed_leaves_the_isr_at_once_and_leads_nothing_until_it_starts_again() -> None:
+    """Its leader counts on records that it would have to cut, because nobody knows whether they are on its disk."""
+
+    async def scenario(trio: Trio) -> None:
+        leader, bad, third = trio.controller_id, *(n for n in (1, 2, 3) if n != trio.controller_id)
+        await trio.topic([leader, bad, third], settings={"flush.ms": "100"})
+        trio.world.nodes[bad - 1].machine.files.fail("sync", "*.log", errno.EIO)
+        began_s = trio.world.loop.now_s
+        assert (await (await trio.client(leader)).produce()).error_code == ErrorCode.NONE
+        await trio.until(lambda: set(trio.record().isr_ids) == {leader, third})
+        assert trio.world.loop.now_s - began_s < 5  # the largest lag is half a minute
+        trio.world.nodes[leader - 1].kill()
+        await trio.until(lambda: trio.record().leader not in (leader, -1))
+        assert trio.record().leader == third
+        await trio.restart(bad)
+        await trio.until(lambda: bad in trio.record().isr_ids)
+        await trio.until(lambda: trio.partition(bad).high_watermark == 1)
 
     play(scenario, replicates=True)

@@ -85,6 +85,11 @@ class Trio:
         assert node is not None and node.broker is not None, f"node {node_id} does not serve"
         return node.broker
 
+    def registered_epoch(self, node_id: int) -> int:
+        """By the store; 0 when there is none."""
+        key = records.broker_key(node_id)
+        return next((kv.create_rev for kv in self.world.data.load(key).kvs if kv.key == key), 0)
+
     def store(self, node_id: int) -> MemoryStore:
         store = self.world.nodes[node_id - 1].store
         assert store is not None

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.cli import cluster, cluster_status
+from headrace.cli.asking import Told
+from headrace.client import PartitionDescription, TopicDescription
 from tests.cli.programs import headrace
 
 
@@ -29,6 +31,21 @@ def partition(**other: Any) -> dict[str, Any]:
 def test_what_is_amiss_is_said(other: dict[str, Any], note: str) -> None:
     assert cluster_status.notes(partition(**other)) == note
     assert cluster_status.is_amiss(partition(**other)) == bool(note)
+
+
+@pytest.mark.parametrize(("told_by", "told_epoch", "counts"), [(1, 7, True), (1, 6, False), (2, 7, False)])
+def test_of_a_partitions_offsets_its_leaders_word_counts_and_in_its_own_epoch_only(
+    told_by: int, told_epoch: int, counts: bool
+) -> None:
+    described = PartitionDescription(0, 1, 7, [1, 2], [1, 2], [])
+    word = {"topic": "t", "partition": 0, "leader_epoch": told_epoch, "high_watermark": 5, "log_end": 6}
+    replicas = Told({told_by: [word]}, {})
+    failures = Told({2: [{"topic": "t", "partition": 0, "reason": "bad", "since_ms": 1, "leader_epoch": 7}]}, {})
+    (found,) = cluster_status.of_partitions(
+        [TopicDescription("t", b"", False, [described])], replicas, Told({}, {}), failures
+    )
+    assert (found["high_watermark"], found["log_end"]) == ((5, 6) if counts else (None, None))
+    assert found["failed"] == [{"node": 2, "reason": "bad", "since_ms": 1}]
 
 
 def test_a_failed_partition_is_told_with_its_reason_and_since_when() -> None:

@@ -54,6 +54,13 @@ def test_the_unit_runs_commands_that_there_are() -> None:
     assert withdrawing == {"data": values["data"], "metadata": values["metadata"]}
 
 
+def test_every_start_of_the_unit_sees_the_same_mounts() -> None:
+    """Else a node that was killed takes its page cache for lost."""
+    unit = (DEPLOY / "headrace.service").read_text()
+    private = r"^(Protect(?:System|Home|Kernel|ControlGroups|Proc)|Private(?:Tmp|Devices|Mounts)|DynamicUser|\w+Paths)"
+    assert re.findall(private, unit, re.MULTILINE) == []
+
+
 def test_the_settings_are_ones_that_there_are() -> None:
     settings = parse_properties((DEPLOY / "node.properties").read_text())
     config = BrokerConfig.parse(settings)

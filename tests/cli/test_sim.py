@@ -1,6 +1,8 @@
 """`headrace sim`, as a user runs it."""
 
 import json
+from math import nan
+from typing import Any
 
 import pytest
 
@@ -31,6 +33,7 @@ def test_a_broken_promise_is_a_story(capfdbinary: pytest.CaptureFixture[bytes]) 
     assert "To play it again: headrace sim --seed" in said
 
 
-def test_there_is_no_search_of_nothing() -> None:
+@pytest.mark.parametrize("asked", [{"seeds": 0}, {"minutes": 0.0}, {"minutes": nan}, {"brokers": 0}])
+def test_there_is_no_search_of_nothing(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        sim(seeds=0)
+        sim(**asked)

@@ -109,6 +109,13 @@ def test_all_nodes_stop_cleanly_at_once(tmp_path: Path, capsys: pytest.CaptureFi
             assert (Path(node["data"]) / "logs" / ".kafka_cleanshutdown").exists()
 
 
+def test_a_node_that_somebody_paused_stops_with_the_others(tmp_path: Path) -> None:
+    with running_up(tmp_path, "--brokers", "2") as up:
+        os.kill(up.nodes[2]["pid"], signal.SIGSTOP)
+        assert up.stop(signal.SIGINT) == 0
+        assert not any(is_alive(node["pid"]) for node in up.nodes.values())
+
+
 def test_nodes_listen_on_ports_in_a_row(tmp_path: Path) -> None:
     port = ports_in_a_row()
     with running_up(tmp_path, "--brokers", "2", "--port", str(port)) as up:

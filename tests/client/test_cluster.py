@@ -9,9 +9,10 @@ from headrace.client.errors import NotReachable, TimedOut
 from headrace.client.outside import BACKOFF_MS_MAX, Outside
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.net.peer import PeerLost
+from headrace.net.peer import CONNECT_MS_MAX, PeerLost
 from headrace.wire.messages.metadata import MetadataRequest
 from headrace.wire.messages.topics import CreatePartitionsRequest, CreatePartitionsResponse, CreatePartitionsTopic
+from headrace.wire.messages.versions import ApiVersionsRequest
 from tests.client.fake import HANG_UP, SILENCE, FakeBroker, FakeCluster
 
 T0 = TopicPartition("t", 0)
@@ -79,6 +80,16 @@ async def test_another_seed_is_asked_when_the_first_is_away() -> None:
         assert list(cluster.brokers) == [1]
         with pytest.raises(PeerLost, match="broker 7 is not in the metadata"):
             await cluster.peer(7)
+        await cluster.close()
+
+
+async def test_a_seed_that_hangs_keeps_nobody_from_the_others() -> None:
+    async with FakeBroker(FakeCluster()) as hanging, FakeBroker(FakeCluster()) as broker:
+        hanging.always(ApiVersionsRequest, lambda _request: SILENCE)
+        cluster = Cluster(f"{hanging.bootstrap},{broker.bootstrap}", "test", Outside(), creates_topics=False)
+        async with asyncio.timeout(CONNECT_MS_MAX / 1000 / 2):
+            await cluster.refresh()
+        assert list(cluster.brokers.values()) == parse_bootstrap(broker.bootstrap)
         await cluster.close()
 
 

@@ -94,11 +94,12 @@ async def test_without_a_valid_replica_there_is_no_leader_unless_records_may_be_
         await nodes.settled()
         record = nodes.record()
         assert (record.leader, record.recovering) == ((1, True) if unclean else (NO_LEADER, False))
+        controller = await nodes.controller()
         if not unclean:
-            controller = await nodes.controller()
             assert await controller.elect_leaders("unclean", None) == [Elected("t", 0, ErrorCode.NONE)]
             await nodes.settled()
             assert (nodes.record().leader, nodes.record().recovering) == (1, True)
+        assert controller.elections.held["unclean"] == 1  # whether or not somebody asked for it
         await nodes.stop()
 
 

@@ -1,9 +1,14 @@
 """Registrations and leaderships: every incarnation of a node appends under epochs of its own."""
 
+import asyncio
+
+import pytest
+
 from headrace.controller.topics import NewTopic
 from headrace.core.cluster import IsrMember
 from headrace.metadata import records
 from headrace.metadata.memory import Fault, MemoryData, MemoryStore
+from headrace.metadata.store import Lease, MetadataStoreError, NotOffered
 from tests.controller.world import check_image, started
 
 
@@ -71,3 +76,15 @@ async def test_leaderships_are_taken_through_failures_of_the_store() -> None:
         epochs = {record.leader_epoch for record in restarted.image.topics["t"].partitions}
         assert epochs == {1}, fault
         check_image(restarted.image, data)
+
+
+class StoreOfLongLeases(MemoryStore):
+    async def grant(self, ttl_ms: int, beat_ms: int) -> Lease:
+        del beat_ms
+        raise NotOffered(f"A lease of {ttl_ms} ms is too short")
+
+
+async def test_a_session_that_the_store_never_grants_is_refused_at_once() -> None:
+    async with asyncio.timeout(10):
+        with pytest.raises(MetadataStoreError, match=r"broker\.session\.timeout\.ms cannot be had: A lease of 9000 ms"):
+            await started(StoreOfLongLeases())

@@ -15,7 +15,7 @@ from headrace.metadata import etcd, etcd_members, etcd_watch
 from headrace.metadata import etcd_messages as messages
 from headrace.metadata.etcd import EtcdStore
 from headrace.metadata.etcd_members import EtcdTls, Members
-from headrace.metadata.store import Cmp, MetadataStoreError, OutcomeUnknown, Put
+from headrace.metadata.store import Cmp, MetadataStoreError, NotOffered, OutcomeUnknown, Put
 from headrace.system import SystemClock
 from tests.metadata.conftest import DEADLINE_S, empty, open_etcd, started_etcd, until
 from tests.metadata.fake_etcd import FakeEtcd, silence, watch_answer
@@ -225,7 +225,7 @@ async def test_a_watch_goes_on_from_the_last_event_not_from_the_last_progress(fa
 
 
 async def test_a_lease_that_an_election_would_outlast_is_refused(store: EtcdStore) -> None:
-    with pytest.raises(MetadataStoreError, match="8999 ms is too short for etcd"):
+    with pytest.raises(NotOffered, match="8999 ms is too short for etcd"):
         await store.grant(8_999, 1_000)
     lease = await store.grant(9_000, 1_000)
     assert (lease.id, lease.ttl_ms) == (77, 9_000)

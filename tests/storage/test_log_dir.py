@@ -435,3 +435,10 @@ def test_a_damaged_log_does_not_pass_for_a_good_one_after_the_next_clean_stop(fi
         with pytest.raises(CorruptLog, match="fails its checksum"):
             directory.open_log("t", 1, TOPIC_ID, CONFIG)
         assert directory.close() == []
+
+
+def test_every_directory_that_is_made_on_the_way_survives_a_power_loss() -> None:
+    files = MemoryFiles()
+    LogDir(files, "/srv/node/1/data").abandon()
+    files.lose_power()
+    assert files.is_directory("/srv/node/1/data/logs")

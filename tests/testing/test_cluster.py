@@ -35,6 +35,13 @@ async def test_an_async_cluster_runs_on_the_loop_of_its_caller() -> None:
         assert "headrace-testing" not in {thread.name for thread in threading.enumerate()} - threads
 
 
+def test_a_cluster_that_ends_says_nothing() -> None:
+    """In a process of its own, where nobody keeps what a test prints."""
+    code = "from headrace.testing import Cluster\nfor _ in range(2):\n    with Cluster(brokers=2): pass"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_several_clusters_live_side_by_side() -> None:
     with Cluster() as one, Cluster() as other:
         assert one.bootstrap != other.bootstrap

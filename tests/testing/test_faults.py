@@ -7,8 +7,7 @@ import pytest
 from headrace.client import Admin, Consumer, NewTopic, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.testing import Cluster
-from headrace.testing.cluster import CLIENTS
+from headrace.testing import CLIENTS, Cluster
 
 
 async def produce(cluster: Cluster, value: bytes) -> int:
@@ -81,3 +80,21 @@ def test_faults_reach_a_cluster_in_its_own_thread() -> None:
         cluster.wait_until_serving()
         asyncio.run(create(cluster))
         assert asyncio.run(produce(cluster, b"1")) == 0
+
+
+async def test_whoever_or_whatever_is_not_there_is_refused_in_words() -> None:
+    """A test that hits nobody, or the wrong one, would show nothing."""
+    with pytest.raises(ValueError, match="at least one broker"):
+        Cluster(brokers=0)
+    async with Cluster() as cluster:
+        for number in (0, 2, -1):
+            with pytest.raises(ValueError, match="numbers 1 to 1"):
+                cluster.kill(number)
+        with pytest.raises(ValueError, match="numbers 1 to 1"):
+            cluster.cut(1, 2)
+        with pytest.raises(ValueError, match="CLIENTS"):
+            cluster.cut(1, "client")
+        with pytest.raises(ValueError, match="write, sync, read"):
+            cluster.fail_disk(1, operation="fsync")
+        with pytest.raises(ValueError, match="runs"):
+            cluster.start(1)

@@ -14,6 +14,8 @@ from headrace.runtime import Clock
 ELECTION_MS = 200
 """A leader that is known to be dead has a successor within this time; of any other nothing is known after it."""
 LOOK_S = 0.005
+LOOKED_AT_MAX = 5_000
+"""Partitions: whoever asks for more of them is answered at once, since looking them through would hold up everybody."""
 LISTED_MS = 2_000
 
 
@@ -43,21 +45,33 @@ class Absences:
         self._forget()
         return [*self._image.brokers.values(), *(broker for broker, _ in self._gone.values())]
 
-    def is_election_near(self, topics: Collection[Topic]) -> bool:
-        """Whether one of them is led, by what is known here, by a node that has just gone or gone silent."""
-        if not self._gone and not self._silent_ms:
-            return False
-        self._forget()
-        since_ms = self._clock.monotonic_ms() - ELECTION_MS
-        absent = {
-            *self._silent_ms,
-            *(broker_id for broker_id, (_, gone_ms) in self._gone.items() if gone_ms > since_ms),
-        }
-        return bool(absent) and any(record.leader in absent for topic in topics for record in topic.partitions)
+    def awaiting_election(self, topics: Collection[Topic]) -> list[tuple[Topic, int]]:
+        """Their partitions that are led, by what is known here, by a node that has just gone or gone silent."""
+        absent = self._absent()
+        if not absent or sum(len(topic.partitions) for topic in topics) > LOOKED_AT_MAX:
+            return []
+        return [
+            (topic, index)
+            for topic in topics
+            for index, record in enumerate(topic.partitions)
+            if record.leader in absent
+        ]
 
     async def await_election(self, topics: Collection[Topic]) -> None:
-        while self.is_election_near(topics):  # noqa: ASYNC110  # what ends it is the image, or time
+        """For ELECTION_MS at most, whatever happens meanwhile."""
+        waiting = self.awaiting_election(topics)
+        deadline_ms = self._clock.monotonic_ms() + ELECTION_MS
+        while waiting and self._clock.monotonic_ms() < deadline_ms:
             await asyncio.sleep(LOOK_S)
+            absent = self._absent()
+            waiting = [(topic, index) for topic, index in waiting if topic.partitions[index].leader in absent]
+
+    def _absent(self) -> set[int]:
+        if not self._gone and not self._silent_ms:
+            return set()
+        self._forget()
+        since_ms = self._clock.monotonic_ms() - ELECTION_MS
+        return {*self._silent_ms, *(known for known, (_, gone_ms) in self._gone.items() if gone_ms > since_ms)}
 
     def _forget(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 
-from headrace.broker.disk import FILES_LANE, DiskFaults, wake_acks
+from headrace.broker.disk import FILES_LANE, SYNC, DiskFaults, wake_acks
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted
 from headrace.errors import CorruptLog
@@ -151,7 +151,7 @@ class Appends:
         self._holding.pop(partition, None)
         self._flushing.discard(partition)
         if error is not None:
-            self._faults.lost(partition, "flush", error)
+            self._faults.lost(partition, SYNC, error)
 
     async def drain(self) -> None:
         """Everything queued is written, and every sync that was asked for is done."""

@@ -19,6 +19,8 @@ from headrace.storage.log_dir import LogDir
 log = logging.getLogger(__name__)
 
 FILES_LANE = "files"
+SYNC = "flush"
+"""What is said to be done when a log is brought to the disk."""
 WHOLE_DIRECTORY = frozenset({errno.ENOSPC, errno.EROFS, errno.EDQUOT})
 SHORTAGE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Of the machine: they pass, and say nothing about a disk."""
@@ -28,6 +30,7 @@ class Followers(Protocol):
     """What is replicated from other nodes."""
 
     def partition_failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None: ...
+    def stop(self, partition: Hosted) -> None: ...
     def directory_failed(self, directory: LogDir) -> None: ...
 
 
@@ -43,6 +46,8 @@ class DiskFaults:
         """All replicas, by topic id and index, that this process does not serve any more, after it has stopped to."""
         self.on_offline: Callable[[Hosted], None] = lambda _: None
         """A partition that this node may have led is offline."""
+        self.on_last_failed: Callable[[str], None] = lambda _: None
+        """No directory is left: this process can do nothing more. With one sentence."""
         self.followers: Followers | None = None
         self.given_up: dict[Hosted, None] = {}
         """Followers whose disk failed. Nobody touches their logs before they get another role."""
@@ -57,8 +62,11 @@ class DiskFaults:
     def lost(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
         """What was to be stored is not, or nobody knows."""
         directory = partition.directory
-        if partition.is_leading or self.followers is None:
-            log.error("%s is offline: %s failed: %s", partition, doing, error)
+        is_offline = partition.fault is ErrorCode.KAFKA_STORAGE_ERROR
+        must_be = partition.is_leading or self._has_told_too_much(partition, doing, error)
+        if is_offline or must_be or self.followers is None:
+            if not is_offline:
+                log.error("%s is offline: %s failed: %s", partition, doing, error)
             self._take_offline(partition)
             self._announce()
         elif isinstance(error, CorruptLog) or error.errno not in WHOLE_DIRECTORY:
@@ -79,6 +87,15 @@ class DiskFaults:
 
         probed.add_done_callback(judge)
 
+    def _has_told_too_much(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> bool:
+        """A follower's leader counts on records that nobody knows to be on the disk: it must do so no longer.
+
+        As long as they are in the ISR this replica may be elected, without what it would have to cut. So it is offline
+        as a leader would be, until the process starts again, which then says that it has lost something.
+        """
+        opened = partition.log_if_open
+        return is_sync_failure(doing, error) and opened is not None and partition.log_end_offset > opened.recovery_point
+
     def directory_failed(self, directory: LogDir, reason: str) -> None:
         if directory.path in self.offline_directories:
             return
@@ -98,13 +115,18 @@ class DiskFaults:
             self.followers.directory_failed(directory)
         self._tell_loss()
         self._announce()
+        if all(known.path in self.offline_directories for known in self._partitions.directories):
+            self.on_last_failed(
+                f"No data directory is left: {directory.path} is offline, {reason}; free or repair the disk, then "
+                "start the node again"
+            )
 
-    def give_up(self, partition: Hosted) -> None:
+    def give_up(self, partition: Hosted, *, is_doubted: bool) -> None:
         """A follower's log failed: its files stay as they are, until it gets another role."""
         self.given_up[partition] = None
         self._partitions.open.pop(partition, None)
         partition.let_log_go()
-        partition.directory.give_up(partition.topic, partition.index)
+        partition.directory.give_up(partition.topic, partition.index, is_doubted=is_doubted)
 
     def _tell_loss(self) -> None:
         try:
@@ -126,10 +148,17 @@ class DiskFaults:
         if partition.fault is not ErrorCode.KAFKA_STORAGE_ERROR:
             partition.fail(ErrorCode.KAFKA_STORAGE_ERROR)
             self._partitions.open.pop(partition, None)
+            if self.followers is not None:
+                self.followers.stop(partition)
             if partition.subscribers:
                 self._events.replica_changed(partition)
             wake_acks(partition)
             self.on_offline(partition)
+
+
+def is_sync_failure(doing: str, error: OSError | CorruptLog) -> bool:
+    """Whether nobody knows any more what is on the disk."""
+    return doing == SYNC and isinstance(error, OSError) and error.errno not in SHORTAGE
 
 
 def wake_acks(partition: Hosted) -> None:

@@ -5,6 +5,7 @@ What it answers is the answer. Where it is not known whether something was done,
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from enum import Enum, auto
 from typing import Any, NamedTuple
 
 from headrace.broker.broker import Broker
@@ -35,6 +36,13 @@ Handle = Callable[[Broker, Request[Any]], Coroutine[Any, Any, Message]]
 RefuseAll = Callable[[Any, Refusal], Message]
 
 
+class Unanswered(Enum):
+    NOT_KNOWN = auto()
+    """It was sent, and may have been done: asked again, it would be refused as done already."""
+    DECIDE_HERE = auto()
+    """It was not done, and this node has become the controller."""
+
+
 class _Question(NamedTuple):
     body: Message
     version: int
@@ -51,15 +59,14 @@ def at_controller(handle: Handle, refuse_all: RefuseAll) -> Handle:
         asked_ms: int = getattr(body, "timeout_ms", 0)
         timeout_ms = min(asked_ms, TIMEOUT_MS_MAX) if asked_ms > 0 else TIMEOUT_MS
         answer = await _ask(broker, _Question(body, request.version, timeout_ms))
-        if answer is not None:
-            return answer
-        return await handle(broker, request) if broker.controller.is_controller else refuse_all(body, NOT_KNOWN)
+        if isinstance(answer, Unanswered):
+            return await handle(broker, request) if answer is Unanswered.DECIDE_HERE else refuse_all(body, NOT_KNOWN)
+        return answer
 
     return decide
 
 
-async def _ask(broker: Broker, question: _Question) -> Message | None:
-    """None when it is not known whether it was done, or when this node has become the controller."""
+async def _ask(broker: Broker, question: _Question) -> Message | Unanswered:
     time = broker.loop.time
     deadline = time() + question.timeout_ms / 1000
     while time() < deadline and not broker.controller.is_controller:
@@ -77,11 +84,11 @@ async def _ask(broker: Broker, question: _Question) -> Message | None:
         try:
             answer = await peer.request(question.body, response, question.version, left_ms)
         except (PeerLost, TimeoutError, ProtocolError):
-            return None
+            return Unanswered.NOT_KNOWN
         if set(_codes(answer)) != {ErrorCode.NOT_CONTROLLER}:
             return answer
         await asyncio.sleep(RETRY_S)
-    return None
+    return Unanswered.DECIDE_HERE if broker.controller.is_controller else Unanswered.NOT_KNOWN
 
 
 def _codes(answer: Struct) -> Iterator[int]:
@@ -106,6 +113,8 @@ async def auto_create(broker: Broker, name: str) -> ErrorCode:
     )
     request = CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS)
     answer = await _ask(broker, _Question(request, CREATE_VERSION, TIMEOUT_MS))
+    if answer is Unanswered.DECIDE_HERE:
+        return await broker.controller.auto_create(name)
     if not isinstance(answer, CreateTopicsResponse) or not answer.topics:
         return ErrorCode.REQUEST_TIMED_OUT
     code = ErrorCode(answer.topics[0].error_code)

@@ -25,6 +25,8 @@ SLICE_PARTITIONS = 50
 TRASH_INTERVAL_MS = 1_000
 """How much longer than its delay a deleted file may stay."""
 
+STRAYS_INTERVAL_MS = 60_000
+
 PRODUCER_IDS_MAX = 1_000_000
 """Idempotent producers that one broker remembers, over all partitions; the longest idle are forgotten first."""
 
@@ -33,13 +35,16 @@ class Housekeeping:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._tasks: list[asyncio.Task[None]] = []
+        self._strays_since_ms: dict[str, int] = {}
 
     def start(self) -> None:
         config = self._broker.config
         self._every(config.log_retention_check_interval_ms, self.enforce_retention)
         self._every(min(config.log_retention_check_interval_ms, TRASH_INTERVAL_MS), self.empty_trash)
+        self._every(min(config.log_retention_check_interval_ms, STRAYS_INTERVAL_MS), self.remove_strays)
         self._every(config.log_flush_scheduler_interval_ms, self.flush_by_age)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self.checkpoint)
+        self._every(config.replica_high_watermark_checkpoint_interval_ms, self.checkpoint_high_watermarks)
         self._every(config.producer_id_expiration_check_interval_ms, self.expire_producers)
         self._every(config.offsets_retention_check_interval_ms, lambda: group_expiry.expire(self._broker))
         self._every(
@@ -92,6 +97,27 @@ class Housekeeping:
         except OSError as error:
             log.error("deleted files in %s could not be removed, and are tried again: %s", directory.path, error)
 
+    async def remove_strays(self) -> None:
+        """The files of partitions that no topic claims go when nobody has come for them."""
+        now_ms, kept_ms = self._broker.clock.monotonic_ms(), self._broker.config.stray_log_retention_ms
+        for directory in self._working_directories():
+            for path in sorted(directory.strays):
+                since_ms = self._strays_since_ms.setdefault(path, now_ms)
+                if 0 <= kept_ms <= now_ms - since_ms:
+                    await self._remove_stray(directory, path)
+
+    async def _remove_stray(self, directory: LogDir, path: str) -> None:
+        try:
+            await self._broker.offload.run(FILES_LANE, partial(directory.remove_stray, path))
+        except FileNotFoundError:
+            pass  # somebody took it
+        except OSError as error:
+            log.error("%s, which belongs to no topic, could not be removed, and is tried again: %s", path, error)
+            return
+        directory.strays.discard(path)
+        del self._strays_since_ms[path]
+        log.warning("removed %s, which belonged to no topic of this cluster", path)
+
     async def flush_by_age(self) -> None:
         now_ms = self._broker.clock.wall_ms()
 
@@ -104,13 +130,22 @@ class Housekeeping:
 
     async def checkpoint(self) -> None:
         """Recovery points, log starts and high watermarks: where a start after a crash begins to look."""
-        for directory in self._broker.partitions.directories:
-            if directory.path in self._broker.faults.offline_directories:
-                continue
+        await self._write_checkpoints(lambda directory: directory.checkpoint_job())
+
+    async def checkpoint_high_watermarks(self) -> None:
+        """More often than the rest: a replica that dies and is elected tells clients no offset above its own."""
+        await self._write_checkpoints(lambda directory: directory.high_watermarks_job())
+
+    async def _write_checkpoints(self, job_of: Callable[[LogDir], Callable[[], None]]) -> None:
+        for directory in self._working_directories():
             try:
-                await self._broker.offload.run(FILES_LANE, directory.checkpoint_job())
+                await self._broker.offload.run(FILES_LANE, job_of(directory))
             except OSError as error:
                 self._broker.faults.directory_failed(directory, f"a checkpoint could not be written: {error}")
+
+    def _working_directories(self) -> list[LogDir]:
+        offline = self._broker.faults.offline_directories
+        return [directory for directory in self._broker.partitions.directories if directory.path not in offline]
 
     async def expire_producers(self) -> None:
         broker = self._broker

@@ -2,9 +2,12 @@
 
 import logging
 
+from headrace.broker.metrics import Histogram
 from headrace.broker.partitions import Hosted
 
 log = logging.getLogger(__name__)
+
+LASTED_MS = (1, 5, 10, 50, 100, 500, 1_000, 5_000, 10_000, 60_000)
 
 
 class ListGuards:
@@ -13,8 +16,7 @@ class ListGuards:
     def __init__(self) -> None:
         self.open: dict[Hosted, int] = {}
         """Since when, by the monotonic clock."""
-        self.closed = 0
-        self.closed_ms = 0
+        self.lasted_ms = Histogram(*LASTED_MS)
         self.refused = 0
 
     @property
@@ -37,8 +39,7 @@ class ListGuards:
             )
         elif not is_open and partition in self.open:
             lasted_ms = now_ms - self.open.pop(partition)
-            self.closed += 1
-            self.closed_ms += lasted_ms
+            self.lasted_ms.add(lasted_ms)
             log.info(
                 "%s: offsets %s after %d ms; leader epoch %d, high watermark %d",
                 partition,

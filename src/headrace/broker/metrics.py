@@ -4,6 +4,7 @@
 per partition are a page of their own, since there may be a hundred thousand of them.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -47,6 +48,30 @@ def labelled(**labels: object) -> str:
 
 def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+class Histogram:
+    """Whole numbers, counted by the smallest of these bounds that holds them."""
+
+    def __init__(self, *bounds: int) -> None:
+        self.total = 0
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+
+    @property
+    def count(self) -> int:
+        return sum(self._counts)
+
+    def add(self, value: int) -> None:
+        self.total += value
+        self._counts[bisect_left(self._bounds, value)] += 1
+
+    def family(self, name: str) -> Family:
+        samples, so_far = [], 0
+        for bound, count in zip([*map(str, self._bounds), "+Inf"], self._counts, strict=True):
+            so_far += count
+            samples.append(Sample(f"_bucket{labelled(le=bound)}", so_far))
+        return Family(name, "histogram", [*samples, Sample("_sum", self.total), Sample("_count", so_far)])
 
 
 class Metrics:

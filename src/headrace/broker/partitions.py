@@ -194,6 +194,9 @@ class Partitions:
         opened = partition.directory.open_log(
             partition.topic, partition.index, partition.topic_id, self._log_config(partition.config)
         )
+        if opened.needs_flush_before_ack():
+            # What a dead process left in the page cache counts no sooner than what is appended now.
+            opened.flush_now()
         # Every incarnation appends under an epoch of its own, known before the first record of it.
         if partition.is_leading:
             opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
@@ -267,7 +270,7 @@ class Partitions:
     # Strays.
 
     def set_strays_aside(self) -> None:
-        """Directories that no topic claims are kept for somebody to look at, under a name that nobody opens."""
+        """Directories that no topic claims are kept for a while, under a name that nobody opens."""
         for directory in self.directories:
             for name, index in directory.partitions:
                 hosted = self._by_name.get(name)
@@ -281,7 +284,13 @@ class Partitions:
         except OSError as failure:
             log.error("%s-%d belongs to no topic, and could not be renamed: %s", name, index, failure)
         else:
-            log.warning("%s-%d belongs to no topic of this cluster; its files are kept in %s", name, index, aside)
+            log.warning(
+                "%s-%d belongs to no topic of this cluster; its files are in %s, for as long as %s says",
+                name,
+                index,
+                aside,
+                "stray.log.retention.ms",
+            )
 
     def _unique(self) -> str:
         return f"{self._random.bits(128):032x}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
-from headrace.broker.metrics import Family, counter, gauge, summary
+from headrace.broker.metrics import Family, counter, gauge
 from headrace.broker.partitions import Hosted
 from headrace.controller.elections import leaderless
 
@@ -49,7 +49,7 @@ def _of_guards(broker: Broker) -> Iterator[Family]:
     guards = broker.guards
     yield gauge("headrace_listoffsetsguardedpartitions", guards.guarded)
     yield counter("headrace_listoffsetsnotavailable_total", guards.refused)
-    yield summary("headrace_listoffsetsguardwindowms", guards.closed_ms, guards.closed)
+    yield guards.lasted_ms.family("headrace_listoffsetsguardwindowms")
 
 
 def _of_controller(broker: Broker) -> Iterator[Family]:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple
 
-from headrace.broker.disk import DiskFaults
+from headrace.broker.disk import DiskFaults, is_sync_failure
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import Leaders
 from headrace.broker.replicator_fetcher import Fetcher, Surroundings
@@ -22,9 +22,6 @@ from headrace.runtime import Clock, Offload
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
-
-SYNC = "flush"
-"""What DiskFaults calls a sync."""
 
 
 class _Home(NamedTuple):
@@ -66,6 +63,7 @@ class Replicator:
             faults=faults,
             failed=self.failed,
             on_failed=self._on_failed,
+            on_fenced=self._on_fenced,
             on_lost=lambda leader_id: self.on_lost(leader_id),
         )
         faults.followers = self
@@ -125,13 +123,15 @@ class Replicator:
         self._homes.pop(partition, None)
         log.error("%s is not replicated before its next leader epoch, after %d: %s", partition, leader_epoch, reason)
 
+    def _on_fenced(self, partition: Hosted) -> None:
+        """Its next leader epoch is on its way."""
+        self._homes.pop(partition, None)
+
     def partition_failed(self, partition: Hosted, doing: str, error: OSError | CorruptLog) -> None:
         """Its own disk trouble. Nobody touches the files before the next leader epoch."""
         if partition in self._faults.given_up:
             return
-        if doing == SYNC and partition.log_if_open is not None:
-            self.logs.doubt(partition, partition.log_if_open.recovery_point)
-        self._faults.give_up(partition)
+        self._faults.give_up(partition, is_doubted=is_sync_failure(doing, error))
         home = self._homes.get(partition)
         if home is not None:
             home.fetcher.remove(partition)

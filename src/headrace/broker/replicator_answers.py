@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from headrace.broker.disk import DiskFaults
+from headrace.broker.disk import SYNC, DiskFaults
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import EARLIEST, LATEST, Leader, list_offsets
 from headrace.broker.replicator_logs import FollowerLogs
@@ -28,6 +28,10 @@ PART_COST_BYTES = 16 << 10
 """What a part without records counts for."""
 
 
+NAMED_MAX = 5
+"""Partitions that one line of the log names."""
+
+
 class _Unsynced(NamedTuple):
     partition: Hosted
     opened: Log
@@ -45,6 +49,7 @@ class Answers:
         faults: DiskFaults,
         clock: Clock,
         on_failed: Callable[[Hosted, str, int], None],
+        on_fenced: Callable[[Hosted], None],
     ) -> None:
         self._partitions = partitions
         self._failed = failed
@@ -52,6 +57,8 @@ class Answers:
         self._faults = faults
         self._clock = clock
         self._on_failed = on_failed
+        self._on_fenced = on_fenced
+        self._fenced: list[Hosted] = []
         self._unsynced: list[_Unsynced] = []
         self._out_of_range: dict[Hosted, int] = {}  # leader epochs
 
@@ -59,7 +66,15 @@ class Answers:
         self, parts: Iterable[tuple[Hosted, PartitionData]], leader: Leader, replica_id: int, timeout_ms: int
     ) -> None:
         """PeerLost and the like if the leader has to be asked for its offsets and does not answer."""
-        self._unsynced, self._out_of_range = [], {}
+        self._unsynced, self._out_of_range, self._fenced = [], {}, []
+        try:
+            await self._take(parts, leader, replica_id, timeout_ms)
+        finally:
+            self._tell_fenced()
+
+    async def _take(
+        self, parts: Iterable[tuple[Hosted, PartitionData]], leader: Leader, replica_id: int, timeout_ms: int
+    ) -> None:
         taken = 0
         for partition, part in parts:
             self._guarded(partition, "append", self._take_part, partition, part)
@@ -104,9 +119,24 @@ class Answers:
             self._tell(partition, step)
 
     def _tell(self, partition: Hosted, step: Step) -> None:
-        if isinstance(step, Fail):
+        if isinstance(step, Fail) and step.is_fenced:
+            self._on_fenced(partition)
+            self._fenced.append(partition)
+        elif isinstance(step, Fail):
             failed = self._failed.get(partition)
             self._on_failed(partition, step.reason, -1 if failed is None else failed.leader_epoch)
+
+    def _tell_fenced(self) -> None:
+        """In one line: an election of many partitions is no trouble of each."""
+        if self._fenced:
+            named = ", ".join(f"{partition} after {partition.leader_epoch}" for partition in self._fenced[:NAMED_MAX])
+            more = len(self._fenced) - NAMED_MAX
+            log.info(
+                "%d partitions are not replicated before their next leader epoch, which their leader knows: %s%s",
+                len(self._fenced),
+                named,
+                f" and {more} more" if more > 0 else "",
+            )
 
     # Appending.
 
@@ -135,7 +165,7 @@ class Answers:
             await self._logs.sync(partition, opened)
         except OSError as error:
             if partition.log_if_open is opened:
-                self._faults.lost(partition, "flush", error)
+                self._faults.lost(partition, SYNC, error)
             return
         if self._is_current(partition, leader_epoch, Phase.FETCHING):
             self._guarded(partition, "append", self._settle, partition, told, fault)

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.broker.disk import DiskFaults
+from headrace.broker.disk import SYNC, DiskFaults
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_answers import Answers
 from headrace.broker.replicator_asking import FETCH_VERSION, Leader, Leaders, fetch_request
@@ -52,6 +52,7 @@ class Surroundings:
     faults: DiskFaults
     failed: FailedPartitions[Hosted]
     on_failed: Callable[[Hosted, str, int], None]
+    on_fenced: Callable[[Hosted], None]
     """The partition is in the failed set, and its fetcher has it no longer."""
     on_lost: Callable[[int], None]
     """A leader has stopped answering."""
@@ -70,7 +71,13 @@ class Fetcher:
         self._around = around
         self._on_ended = on_ended
         self._answers = Answers(
-            self.partitions, around.failed, around.logs, around.faults, around.clock, around.on_failed
+            self.partitions,
+            around.failed,
+            around.logs,
+            around.faults,
+            around.clock,
+            around.on_failed,
+            around.on_fenced,
         )
         self._new: dict[Hosted, int] = {}  # leader epochs of partitions whose logs are to be opened
         self._news = asyncio.Event()
@@ -125,7 +132,7 @@ class Fetcher:
         """Where records count only once they are synced, the leader hears of no others. False: the disk failed."""
         logs = self._around.logs
         try:
-            opened = logs.open(partition)
+            opened = partition.log
         except Exception:  # whoever opens it next meets it again, and deals with it
             return True
         if opened.needs_flush_before_ack():
@@ -133,7 +140,7 @@ class Fetcher:
                 await logs.sync(partition, opened)
             except OSError as error:
                 if self._new.pop(partition, None) is not None:
-                    self._around.faults.lost(partition, "flush", error)
+                    self._around.faults.lost(partition, SYNC, error)
                 return False
         return True
 

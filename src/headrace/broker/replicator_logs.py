@@ -27,21 +27,9 @@ class FollowerLogs:
         """Tests turn it off: records come, and what is committed of them is not known here."""
         self.moved_starts: set[LogDir] = set()
         """Directories whose log starts have to be written down before the leader hears of them."""
-        self._doubted: dict[Hosted, int] = {}
-
-    def doubt(self, partition: Hosted, recovery_point: int) -> None:
-        """A sync failed: nobody knows what is on the disk from there on. It is cut when it is followed again."""
-        self._doubted = {known: offset for known, offset in self._doubted.items() if not known.fault}
-        self._doubted[partition] = recovery_point
-
-    def open(self, partition: Hosted) -> Log:
-        opened = partition.log
-        if self._doubted.pop(partition, -1) == opened.recovery_point:  # else it was synced since
-            self.truncate(partition, opened.recovery_point, "its last sync failed")
-        return opened
 
     def position(self, partition: Hosted, leader_epoch: int) -> Position:
-        opened = self.open(partition)
+        opened = partition.log
         return Position(leader_epoch, opened.log_end_offset, opened.epochs.latest, partition.log_start_offset)
 
     def append(self, partition: Hosted, records: Append, leader_epoch: int) -> str | None:

@@ -2,7 +2,6 @@
 
 from typing import Generic, TypeVar
 
-from headrace.model import Buffer
 from headrace.net.connection import Connection, Reply
 from headrace.wire.frames import RequestHeader, encode_response
 from headrace.wire.struct import Message
@@ -29,9 +28,6 @@ class Request(Generic[M]):
 
     def reply(self, message: Message) -> None:
         self._reply.send(encode_response(message, self.header.api_version, self.header.correlation_id))
-
-    def reply_parts(self, parts: list[Buffer]) -> None:
-        self._reply.send(parts)
 
     def forget_body(self) -> None:
         """It may wait long for its answer, and must not hold memory meanwhile."""

@@ -55,6 +55,7 @@ def end_all(children: Sequence[Child], awaited: Iterable[signal.Signals]) -> Non
     """Cleanly; another interrupt while we wait kills. The signals, SIGCHLD among them, are blocked."""
     for child in children:
         child.process.terminate()
+        child.process.send_signal(signal.SIGCONT)  # one that was paused hears of it only when it goes on
     while any(child.process.poll() is None for child in children):
         if signal.sigwait(awaited) != signal.SIGCHLD:
             for child in children:

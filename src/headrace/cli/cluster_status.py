@@ -1,6 +1,6 @@
 """`headrace cluster status`: who leads, who follows how far behind, and where something is amiss."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from headrace.cli import output
@@ -17,16 +17,7 @@ async def gather(admin: Admin, topics: Sequence[str]) -> Document:
     heard = [node for node in cluster.brokers if node.node_id in replicas.by_node]
     guards, failures = await ask_all(admin, "guard", heard), await ask_all(admin, "failed", heard)
     say_who_is_silent(replicas)
-    guarded = {(g["topic"], g["partition"]) for told in guards.by_node.values() for g in told}
-    partitions = [
-        {
-            **_of_partition(topic.name, partition, replicas),
-            "guarded": (topic.name, partition.partition) in guarded,
-            "failed": list(_failed(topic.name, partition.partition, failures)),
-        }
-        for topic in described
-        for partition in topic.partitions
-    ]
+    partitions = of_partitions(described, replicas, guards, failures)
     return {
         "cluster_id": cluster.cluster_id,
         "controller": cluster.controller_id if cluster.controller_id >= 0 else None,
@@ -36,16 +27,28 @@ async def gather(admin: Admin, topics: Sequence[str]) -> Document:
     }
 
 
-def _of_partition(topic: str, partition: PartitionDescription, replicas: Told) -> Document:
+def of_partitions(topics: Sequence[TopicDescription], replicas: Told, guards: Told, failures: Told) -> list[Document]:
+    leaders_words = {
+        (node_id, told["topic"], told["partition"], told["leader_epoch"]): told
+        for node_id, all_told in replicas.by_node.items()
+        for told in all_told
+    }
+    guarded = {(g["topic"], g["partition"]) for told in guards.by_node.values() for g in told}
+    failed = _failed(failures)
+    return [
+        {
+            **_of_partition(topic.name, partition, leaders_words),
+            "guarded": (topic.name, partition.partition) in guarded,
+            "failed": failed.get((topic.name, partition.partition), []),
+        }
+        for topic in topics
+        for partition in topic.partitions
+    ]
+
+
+def _of_partition(topic: str, partition: PartitionDescription, leaders_words: Mapping[Any, Document]) -> Document:
     """The leader's word counts only for the epoch that the metadata names."""
-    told: Mapping[str, Any] = next(
-        (
-            told
-            for told in replicas.by_node.get(-1 if partition.leader is None else partition.leader, ())
-            if (told["topic"], told["partition"]) == (topic, partition.partition)
-        ),
-        {},
-    )
+    told = leaders_words.get((partition.leader, topic, partition.partition, partition.leader_epoch), {})
     return {
         "topic": topic,
         **partition._asdict(),
@@ -55,11 +58,13 @@ def _of_partition(topic: str, partition: PartitionDescription, replicas: Told) -
     }
 
 
-def _failed(topic: str, partition: int, failures: Told) -> Iterator[Document]:
+def _failed(failures: Told) -> dict[tuple[str, int], list[Document]]:
+    found: dict[tuple[str, int], list[Document]] = {}
     for node_id, told in failures.by_node.items():
         for failed in told:
-            if (failed["topic"], failed["partition"]) == (topic, partition):
-                yield {"node": node_id, "reason": failed["reason"], "since_ms": failed["since_ms"]}
+            row = {"node": node_id, "reason": failed["reason"], "since_ms": failed["since_ms"]}
+            found.setdefault((failed["topic"], failed["partition"]), []).append(row)
+    return found
 
 
 def _of_node(node: BrokerDescription, topics: Sequence[TopicDescription], replicas: Told) -> Document:

@@ -44,7 +44,12 @@ class Bar:
             self._task = self._bar.add_task(self._what, total=self._total, rate="")
             self._bar.start()
         assert self._task is not None
-        self._bar.update(self._task, completed=done, rate=f"{done / (now - self._begun):,.0f}/s", refresh=True)
+        self._bar.update(self._task, completed=done, rate=_rate(done / (now - self._begun)), refresh=True)
+
+
+def _rate(per_second: float) -> str:
+    """What is slow is told exactly enough to differ from nothing."""
+    return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
 
 
 def _bar() -> "rich.progress.Progress":

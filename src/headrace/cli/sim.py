@@ -5,6 +5,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -31,7 +32,7 @@ def sim(
 ) -> int:
     if transactors < 0:
         raise UsageError("--transactors takes a number that is not negative")
-    if (seeds is not None and seeds < 1) or (minutes is not None and minutes <= 0) or brokers < 1:
+    if (seeds is not None and seeds < 1) or (minutes is not None and not 0 < minutes < inf) or brokers < 1:
         raise UsageError("--seeds, --minutes and --brokers take numbers above zero")
     from headrace.sim.run import Scenario, shorten
 

@@ -1,6 +1,7 @@
 """What a client knows of a cluster, and its connections to the brokers."""
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -29,6 +30,9 @@ UNKNOWN_TOPIC_MS_MAX = 5_000
 """How long a topic may be unknown: brokers learn of a new one a little after its creator."""
 
 ASK_MS_MAX = 60_000
+
+NEXT_S = 0.5
+"""A broker that takes longer to answer the first time may hang: the next one is asked besides."""
 
 PLAINLY_WRONG = frozenset({ErrorCode.INVALID_TOPIC_EXCEPTION, ErrorCode.TOPIC_AUTHORIZATION_FAILED})
 """Of a topic: asking again would not help."""
@@ -109,11 +113,18 @@ class Cluster:
             if not peer.closed:
                 return peer
         reasons = []
-        for address in dict.fromkeys([*self.brokers.values(), *self._seeds]):
-            try:
-                return await self.peer_at(address)
-            except PeerLost as error:
-                reasons.append(str(error))
+        left = deque(dict.fromkeys([*self.brokers.values(), *self._seeds]))
+        asked: list[asyncio.Task[Peer]] = []
+        while left or asked:
+            if left:
+                asked.append(self._connection_to(left.popleft()))
+            await asyncio.wait(asked, timeout=NEXT_S if left else None, return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in asked if task.done()]:
+                asked.remove(task)
+                try:
+                    return task.result()
+                except PeerLost as error:
+                    reasons.append(str(error))
         raise NotReachable(f"no broker of bootstrap {self.bootstrap} answers: {'; '.join(reasons)}")
 
     async def peer_at(self, address: Address) -> Peer:
@@ -121,12 +132,16 @@ class Cluster:
         peer = self._peers.get(address)
         if peer is not None and not peer.closed:
             return peer
+        return await asyncio.shield(self._connection_to(address))
+
+    def _connection_to(self, address: Address) -> asyncio.Task[Peer]:
+        """Shared by all who wait for it: whoever gives up does not take it from the others."""
         task = self._connecting.get(address)
         if task is None:
             task = asyncio.ensure_future(self._connect(address))
             task.add_done_callback(_heed)
             self._connecting[address] = task
-        return await asyncio.shield(task)
+        return task
 
     async def _connect(self, address: Address) -> Peer:
         try:

@@ -30,7 +30,15 @@ from headrace.core.cluster import ClusterImage, Diff, PartitionRecord, Topic
 from headrace.core.election import move_from
 from headrace.errors import ErrorCode
 from headrace.metadata import records
-from headrace.metadata.store import Cmp, MetadataStoreError, MetaStore, OutcomeUnknown, Put, UnreadableMetadata
+from headrace.metadata.store import (
+    Cmp,
+    MetadataStoreError,
+    MetaStore,
+    NotOffered,
+    OutcomeUnknown,
+    Put,
+    UnreadableMetadata,
+)
 from headrace.runtime import Clock, Random
 
 log = logging.getLogger(__name__)
@@ -38,6 +46,8 @@ log = logging.getLogger(__name__)
 START_S = 30.0
 STOP_MS = 10_000
 LEAVE_S = 30.0
+SILENCE_S = 6.0
+"""How long a stop waits for a store that does not answer."""
 _RETRY_S = 0.05
 NOT_CONTROLLER = Refusal(ErrorCode.NOT_CONTROLLER, "This node is not the controller")
 
@@ -89,6 +99,7 @@ class Controller:
         self._clock = clock
         self._random = random
         self._tasks: list[asyncio.Task[None]] = []
+        self._is_store_silent = False
 
     def listen(self, on_change: Callable[[Diff], None]) -> None:
         """Every later change of the image is told, in the same loop turn."""
@@ -139,6 +150,8 @@ class Controller:
             try:
                 await self.registration.register(Place(host=host, port=port, rack=rack, **more))
                 break
+            except NotOffered as failure:
+                raise MetadataStoreError(f"broker.session.timeout.ms cannot be had: {failure}") from failure
             except (MetadataStoreError, OutcomeUnknown) as failure:
                 if asyncio.get_running_loop().time() > deadline:
                     raise MetadataStoreError(f"Could not register node {self.image.node_id}: {failure}") from failure
@@ -213,12 +226,13 @@ class Controller:
             return move_from(topic.partitions[index], topic.id, index, self.image, node_id) is not None
 
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(SILENCE_S):
                 await self.registration.leave()
-                moved = await self._until_none(list(movable_from(self.image, node_id)), is_movable, timeout_s)
         except TimeoutError:
-            moved = False
-        if not moved:
+            self._is_store_silent = True
+            log.warning("node %d stops without a word: the metadata store does not answer", node_id)
+            return
+        if not await self._until_none(list(movable_from(self.image, node_id)), is_movable, timeout_s):
             log.warning("node %d stops although it still leads partitions that others could lead", node_id)
 
     async def stop(self, *, withdraw: bool = True) -> None:
@@ -228,8 +242,8 @@ class Controller:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-        await self.ledger.drain(STOP_MS if withdraw else 0)
-        await self.registration.close(withdraw=withdraw)
+        await self.ledger.drain(STOP_MS if withdraw and not self._is_store_silent else 0)
+        await self.registration.close(withdraw=withdraw and not self._is_store_silent)
         self.ledger.shut()
         await self.feed.close()
         await self.producer_ids.close()
@@ -330,7 +344,7 @@ class Controller:
                     known, lambda topic, index: preferred(self.image, topic, index), timeout_ms
                 )
             else:
-                work = ElectUnclean(self.ledger, known)
+                work = ElectUnclean(self.ledger, known, self.elections.tell)
                 await self.ledger.settle(work.attempt, timeout_ms)
                 codes = work.settled
         except NotController:

@@ -71,7 +71,7 @@ class Elections:
             due = list(self._due(candidates))
             written = await writing.write_partitions(self._ledger.store, [changed for changed, _ in due])
             if written:
-                self._tell(due)
+                self.tell(due)
             return written
 
         try:
@@ -114,7 +114,8 @@ class Elections:
                 if elected is not None:
                     yield Changed(topic, index, elected.record, topic.partition_revs[index]), elected
 
-    def _tell(self, due: list[tuple[Changed, Election]]) -> None:
+    def tell(self, due: list[tuple[Changed, Election]]) -> None:
+        """They were held."""
         kinds = Counter(elected.kind for _, elected in due)
         self.held.update(kinds)
         for kind, count in kinds.items():

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 GRACE_MS = 2_000
 """How much longer than a lease somebody else's registration is waited for."""
 RETRY_S = 0.1
+WITHDRAW_S_MAX = 4.0
+"""How long a stop waits for the store to take a registration back."""
 OFFLINE_IN_ONE_KEY = 10_000
 
 
@@ -146,9 +148,11 @@ class Registration:
         self.epoch = 0
         if withdraw and self.lease is not None:
             try:
-                await self._store.revoke(self.lease.id)
-            except (MetadataStoreError, OutcomeUnknown) as failure:
-                log.warning("the registration of node %d ends with its lease: %s", self._id, failure)
+                async with asyncio.timeout(WITHDRAW_S_MAX):
+                    await self._store.revoke(self.lease.id)
+            except (MetadataStoreError, OutcomeUnknown, TimeoutError) as failure:
+                reason = str(failure) or "the metadata store does not answer"
+                log.warning("the registration of node %d ends with its lease: %s", self._id, reason)
 
     def _after(self, diff: Diff) -> None:
         if self._id in diff.brokers_changed:

@@ -109,9 +109,10 @@ class Delayed(NamedTuple):
 
 
 class Fail(NamedTuple):
-    """It is in the failed set now. One line at level ERROR is due."""
+    """It is in the failed set now. One line at level ERROR is due, unless its leader is only further than we know."""
 
     reason: str
+    is_fenced: bool = False
 
 
 class Ignored(NamedTuple):
@@ -251,7 +252,7 @@ class FetcherPartitions(Generic[K]):
             self.session.drop(key)  # else every answer repeats the error, and none waits
             return OutOfRange()
         if code == ErrorCode.FENCED_LEADER_EPOCH:
-            return self.fail(key, f"leader epoch {followed.position.leader_epoch} is fenced", now_ms)
+            return self._fenced(key, followed.position.leader_epoch, now_ms)
         try:
             error = ErrorCode(code)
         except ValueError:
@@ -282,7 +283,7 @@ class FetcherPartitions(Generic[K]):
         if followed is None or followed.phase is not Phase.TRUNCATING:
             return Ignored()
         if error == ErrorCode.FENCED_LEADER_EPOCH and leader_epoch == followed.position.leader_epoch:
-            return self.fail(key, f"leader epoch {leader_epoch} is fenced", now_ms)
+            return self._fenced(key, leader_epoch, now_ms)
         return self.delay(key, now_ms, error)
 
     def delay(self, key: K, now_ms: int, error: ErrorCode | None = None) -> Step:
@@ -311,6 +312,11 @@ class FetcherPartitions(Generic[K]):
         self._failed.add(key, reason, now_ms, followed.position.leader_epoch)
         self._leave(key)
         return Fail(reason)
+
+    def _fenced(self, key: K, leader_epoch: int, now_ms: int) -> Step:
+        """Ordinary after an election: the leader has heard of it, and this node has not."""
+        self.fail(key, f"leader epoch {leader_epoch} is fenced", now_ms)
+        return Fail(f"leader epoch {leader_epoch} is fenced", is_fenced=True)
 
     def request_failed(self, now_ms: int) -> None:
         """The whole request did: nothing is known of any of them. Nodes that start together find each other soon."""

@@ -18,6 +18,7 @@ from headrace.metadata.store import (
     Cmp,
     Lease,
     MetadataStoreError,
+    NotOffered,
     OutcomeUnknown,
     Put,
     Revision,
@@ -110,7 +111,7 @@ class EtcdStore:
     async def grant(self, ttl_ms: int, beat_ms: int) -> Lease:
         self._check_open()
         if ttl_ms < self._lease_ttl_ms_min:
-            raise MetadataStoreError(
+            raise NotOffered(
                 f"A lease of {ttl_ms} ms is too short for etcd, whose elections take seconds: "
                 f"give it {self._lease_ttl_ms_min} ms or more"
             )

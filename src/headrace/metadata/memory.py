@@ -68,10 +68,6 @@ class MemoryStore:
         self._unavailable = is_unavailable
         self.wake_watches()
 
-    @property
-    def watch_held(self) -> bool:
-        return self._watch_held
-
     def hold_watch(self, held: bool = True) -> None:
         """Watches are silent while everything else works."""
         self._watch_held = held

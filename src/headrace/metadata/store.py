@@ -70,6 +70,10 @@ class UnreadableMetadata(MetadataStoreError):
     """What stands in the store is damaged or a newer program's: trying again does not help."""
 
 
+class NotOffered(MetadataStoreError):
+    """No store of this kind does what was asked: trying again does not help."""
+
+
 class OutcomeUnknown(Exception):
     """The transaction may have been applied, or may be applied later: its keys are in doubt."""
 

@@ -1,6 +1,7 @@
 """A simulated world in real time, on somebody else's event loop: for tests of programs that are not simulated."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 from contextvars import Context
 from heapq import heappop
@@ -77,11 +78,15 @@ class HostedLoop(SimLoop):
         self.now_s = max(self.now_s, self._real_s())
         while self._timers and self._timers[0][0] <= self.now_s:
             self._due.append(heappop(self._timers)[2])
+        # Generators that begin here end with their process, or with the world: the host is not to see to it.
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(None, None)
         asyncio._set_running_loop(self)
         try:
             self._run_due()
         finally:
             asyncio._set_running_loop(self._host)
+            sys.set_asyncgen_hooks(*hooks)
         self._armed = None
         self._arm()
 

@@ -60,8 +60,6 @@ AIMED_KINDS = (
 LINK_KINDS = ("cut one way", "cut both ways")
 ALL_KINDS = ("isolate", "slow network")
 POWER = "power loss"
-DISKS = (POWER, "disk error")
-"""What costs records: only where that is survived."""
 
 SETTINGS_IN_A_HURRY = {
     "broker.session.timeout.ms": "3000",

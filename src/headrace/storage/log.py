@@ -458,12 +458,15 @@ class Log:
         if job.cuts == self._cuts:
             self.recovery_point = max(self.recovery_point, job.end_offset)
 
+    def flush_now(self) -> None:
+        job = self.flush_job()
+        job.run()
+        self.flushed(job)
+
     def close(self) -> None:
         """A clean stop: everything is on the disk, and the next start has nothing to scan."""
         if self.finish():
-            job = self.flush_job()
-            job.run()
-            self.flushed(job)
+            self.flush_now()
             self.is_complete = True
         self.segments.close()
 

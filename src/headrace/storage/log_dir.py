@@ -25,7 +25,7 @@ from headrace.storage.opening import open_log
 from headrace.storage.partition_directory import METADATA_NAME
 from headrace.storage.properties import MetaProperties, format_meta_properties, parse_meta_properties
 from headrace.storage.segment import LOG_SUFFIX, file_name, offsets_of
-from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, Shared
+from headrace.storage.shared import DELETE_SUFFIX, INDEX_BYTES_IN_MEMORY_MAX, NAME_BYTES_MAX, Shared
 from headrace.storage.state_file import Remembered, decode_state, encode_state
 
 META_NAME = "meta.properties"
@@ -35,6 +35,7 @@ STATE_NAME = ".headrace-state"
 PROBE_NAME = ".headrace-probe"
 RESERVE_NAME = ".headrace-reserve"
 STRAY_SUFFIX = "-stray"
+STRAY_NAME = re.compile(r".+\.[0-9a-f]{32}-stray")
 PARTITION_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}-(0|[1-9][0-9]{0,9})")
 """Anything else, say lost+found, is not ours."""
 CLOSED_ONE_BY_ONE_MAX = 16
@@ -47,9 +48,7 @@ class LogDir:
         self.path = path
         self._logs_path = f"{path}/logs"
         self._files = files
-        files.make_directory(self._logs_path)
-        files.sync_directory(path)
-        files.sync_directory(parent_of(path))
+        _make_durably(files, self._logs_path)
         try:
             self._lock = files.lock(f"{self._logs_path}/{LOCK_NAME}")
         except AlreadyLocked:
@@ -60,7 +59,10 @@ class LogDir:
             index_bytes_in_memory_max=index_bytes_in_memory_max,
             before_first_change=self._unmark,
             on_lowered_recovery_point=lambda: self.checkpoint_job()(),
+            before_loss=lambda: self.before_loss(),
         )
+        self.before_loss: Callable[[], None] = lambda: None
+        """Recovery is about to cut off more than a process death explains. May raise OSError: then nothing is cut."""
         self.high_watermark_of: Callable[[str, int], int | None] = lambda _topic, _partition: None
         """Whoever hosts the partitions knows. A log of which it says nothing has committed all that it holds."""
         self.was_clean = files.exists(f"{self._logs_path}/{MARKER_NAME}")
@@ -68,12 +70,17 @@ class LogDir:
         self._offsets = OffsetFiles(files, self._logs_path)
         self._logs: dict[TopicPartition, Log] = {}
         self._given_up: set[TopicPartition] = set()
+        self._doubted: set[TopicPartition] = set()
+        self.strays: set[str] = set()
+        """Paths of directories that were set aside, in this run or before it."""
         self._on_disk = set(self._look_around())
 
     def _look_around(self) -> Iterator[TopicPartition]:
         for name in self._files.names(self._logs_path):
             if name.endswith(DELETE_SUFFIX):
                 self.shared.trash.put(f"{self._logs_path}/{name}", 0)
+            elif STRAY_NAME.fullmatch(name):
+                self.strays.add(f"{self._logs_path}/{name}")
             elif PARTITION_NAME.fullmatch(name) and self._files.is_directory(f"{self._logs_path}/{name}"):
                 topic, _, partition = name.rpartition("-")
                 yield TopicPartition(topic, int(partition))
@@ -146,14 +153,23 @@ class LogDir:
             known_end_offset=remembered.log_end_offset if remembered is not None else None,
         )
         log.first_dirty_offset = self._offsets.first_dirty.get(name, 0)
+        if name in self._doubted:
+            log.truncate_to(max(log.recovery_point, log.log_start_offset))
         self._logs[name] = log
         self._given_up.discard(name)
+        self._doubted.discard(name)
         return log
 
-    def give_up(self, topic: str, partition: int) -> None:
-        """Its disk failed. The files stay as they are; whoever opens it again has what may not be synced checked."""
+    def give_up(self, topic: str, partition: int, *, is_doubted: bool = False) -> None:
+        """Its disk failed. The files stay as they are; whoever opens it again has what may not be synced checked.
+
+        `is_doubted`: a sync failed, after which the system may show what is not on the disk, and may call the next sync
+        a success. So all that was not synced before is cut off by whoever opens it again.
+        """
         name = TopicPartition(topic, partition)
         self._given_up.add(name)
+        if is_doubted:
+            self._doubted.add(name)
         self._remembered.pop(name, None)
         log = self._logs.pop(name, None)
         if log is None or not log.exists:
@@ -168,6 +184,7 @@ class LogDir:
 
     def distrust(self, topic: str, partition: int) -> None:
         """It has lost what was synced: whoever opens it next has all of it checked, and cut where it is damaged."""
+        self.before_loss()
         self.give_up(topic, partition)
         self._offsets.recovery_points[TopicPartition(topic, partition)] = 0
 
@@ -201,18 +218,25 @@ class LogDir:
             self._on_disk.discard(name)
 
     def set_aside(self, topic: str, partition: int, unique: str) -> str:
-        """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the name."""
+        """A directory that no topic of the cluster claims: kept under a name that nobody opens. Returns the path."""
         name = TopicPartition(topic, partition)
         self.shared.changing()
-        aside = f"{self._logs_path}/{name}.{unique}{STRAY_SUFFIX}"
+        suffix = f".{unique}{STRAY_SUFFIX}"
+        aside = f"{self._logs_path}/{str(name)[: NAME_BYTES_MAX - len(suffix)]}{suffix}"
         self._files.rename(f"{self._logs_path}/{name}", aside)
         self._files.sync_directory(self._logs_path)
         self._forget(name)
+        self.strays.add(aside)
         return aside
+
+    def remove_stray(self, path: str) -> None:
+        """May run in another thread. Raises OSError."""
+        self._files.remove_tree(path)
 
     def _forget(self, name: TopicPartition) -> None:
         self._on_disk.discard(name)
         self._given_up.discard(name)
+        self._doubted.discard(name)
         self._remembered.pop(name, None)
         self._offsets.forget(name)
 
@@ -221,6 +245,11 @@ class LogDir:
         return self._offsets.job(
             self._logs.items(), self._high_watermarks() if high_watermarks is None else high_watermarks
         )
+
+    def high_watermarks_job(self) -> Callable[[], None]:
+        """Writes what is committed, if anything has moved; the job may run in another thread."""
+        names = [name for name, log in self._logs.items() if log.exists]
+        return self._offsets.high_watermarks_job(names, self.high_watermark_of)
 
     def keep_log_starts(self) -> None:
         """After records were deleted: a node that dies and comes back must not show them again. Raises OSError."""
@@ -367,6 +396,18 @@ class LogDir:
             log.abandon()
         self._tree.close()
         self._lock.release()
+
+
+def _make_durably(files: Files, path: str) -> None:
+    """With its parents. Those that were not there are in their parents for good when it returns."""
+    to_sync = {parent_of(path), parent_of(parent_of(path))}  # an earlier start may have died before it came to this
+    at = path
+    while not files.exists(at) and parent_of(at) != at:
+        at = parent_of(at)
+        to_sync.add(at)
+    files.make_directory(path)
+    for directory in sorted(to_sync):
+        files.sync_directory(directory)
 
 
 def _close_one_by_one(logs: list[tuple[TopicPartition, Log]]) -> Iterator[tuple[TopicPartition, OSError]]:

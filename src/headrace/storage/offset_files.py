@@ -29,6 +29,8 @@ class OffsetFiles:
         self._first_dirty_written = dict(self.first_dirty)
         self._forgotten: set[TopicPartition] = set()
         self._jobs_made = self._job_written = 0
+        self._committed = dict(self.high_watermarks)
+        """What the file says."""
         self._writing = threading.Lock()
 
     def _read(self, name: str) -> Offsets:
@@ -81,8 +83,28 @@ class OffsetFiles:
                 if first_dirty != self._first_dirty_written:
                     self._write(FIRST_DIRTY_NAME, first_dirty)
                     self._first_dirty_written = first_dirty
+                self._committed = high_watermarks
                 self._job_written = number
                 self._forgotten.difference_update(forgotten)
+
+        return write
+
+    def high_watermarks_job(
+        self, names: Iterable[TopicPartition], high_watermark_of: Callable[[str, int], int | None]
+    ) -> Callable[[], None]:
+        """Writes those of these logs, where they have moved; it may run in another thread, where it also asks."""
+        self._jobs_made += 1
+        number, names, known = self._jobs_made, list(names), dict(self.high_watermarks)
+
+        def write() -> None:
+            with self._writing:
+                if number < self._job_written:
+                    return
+                asked = ((name, high_watermark_of(*name)) for name in names)
+                high_watermarks = {**known, **{name: offset for name, offset in asked if offset is not None}}
+                if high_watermarks != self._committed:
+                    self._write(HIGH_WATERMARKS_NAME, high_watermarks)
+                    self._committed = high_watermarks
 
         return write
 

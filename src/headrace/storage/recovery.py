@@ -50,6 +50,7 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
         segment = segments[at]
         if segment.base_offset > expected >= recovery_point and at > first and not _is_far(segments, at):
             result.reason = f"offsets {expected} to {segment.base_offset - 1} are missing"
+            segments.losing()
             _drop_from(segments, at, result, recovery_point)
             return result
         scan = _Scan(segment, max(expected, segment.base_offset), _last_offset_max(segments, at), epochs)
@@ -60,6 +61,8 @@ def recover(segments: Segments, recovery_point: int, epochs: EpochList) -> Recov
             result.reason = scan.reason
             _require_above(recovery_point, scan.expected, f"{segment.log.path}, byte {scan.position}: {scan.reason}")
             result.is_torn_tail = scan.is_torn and at + 1 == len(segments)
+            if not result.is_torn_tail:
+                segments.losing()
             result.bytes_cut += segment.size - scan.position
             segment.cut(scan.position, scan.expected)
             _drop_from(segments, at + 1, result, recovery_point)

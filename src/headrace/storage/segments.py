@@ -95,6 +95,10 @@ class Segments:
         segment.close()
         self._shared.discard(segment.paths(), self.config.file_delete_delay_ms)
 
+    def losing(self) -> None:
+        """More is about to be cut off than a process death explains. Raises OSError if that cannot be noted down."""
+        self._shared.before_loss()
+
     def sync_directory(self) -> None:
         self._shared.files.sync_directory(self._directory)
 

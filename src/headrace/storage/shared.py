@@ -13,10 +13,14 @@ INDEX_BYTES_IN_MEMORY_MAX = 64 << 20
 
 
 class Shared:
-    """`before_first_change` runs once, before anything that the last clean stop wrote is no longer true."""
+    """`before_first_change` runs once, before anything that the last clean stop wrote is no longer true.
+
+    `before_loss` runs before recovery cuts off more than a batch in the middle of which the process died.
+    """
 
     __slots__ = (
         "_before_first_change",
+        "before_loss",
         "files",
         "indexes_in_memory",
         "is_unchanged",
@@ -31,11 +35,13 @@ class Shared:
         index_bytes_in_memory_max: int = INDEX_BYTES_IN_MEMORY_MAX,
         before_first_change: Callable[[], None] | None = None,
         on_lowered_recovery_point: Callable[[], None] | None = None,
+        before_loss: Callable[[], None] = lambda: None,
     ) -> None:
         self.files = files
         self.indexes_in_memory = Residency(index_bytes_in_memory_max)
         self._before_first_change = before_first_change
         self.on_lowered_recovery_point = on_lowered_recovery_point
+        self.before_loss = before_loss
         self.is_unchanged = before_first_change is not None
         self.trash = Trash(files)
 

@@ -3,15 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.testing.cluster import Cluster
+    from headrace.testing.cluster import CLIENTS, Cluster
 
-__all__ = ["Cluster"]
+__all__ = ["CLIENTS", "Cluster"]
 
 
 def __getattr__(name: str) -> Any:
     """Imported when it is asked for: pytest imports this package in every run, for the plug-in beside it."""
-    if name == "Cluster":
-        from headrace.testing.cluster import Cluster
+    if name in __all__:
+        from headrace.testing import cluster
 
-        return Cluster
+        return getattr(cluster, name)
     raise AttributeError(name)

@@ -24,6 +24,7 @@ HOST = "127.0.0.1"
 CLIENTS = "clients"
 """The name of everybody outside, where links are cut."""
 
+DISK_OPERATIONS = ("write", "sync", "read")
 START_S_MAX = 30.0
 LOOK_EVERY_S = 0.005
 
@@ -36,6 +37,8 @@ class Cluster:
     """
 
     def __init__(self, settings: Mapping[str, str] | None = None, *, brokers: int = 1) -> None:
+        if brokers < 1:
+            raise ValueError(f"a cluster has at least one broker, not {brokers}")
         self._settings = dict(settings or {})
         self._brokers = brokers
         self._world: World | None = None
@@ -75,6 +78,8 @@ class Cluster:
     def start(self, broker: int) -> None:
         """One that was killed or lost its power. It serves a little later: see `until_serving`."""
         node = self._node(broker)
+        if node.is_alive:
+            raise ValueError(f"broker {broker} runs: only one that was killed or lost its power is started")
 
         def start() -> None:
             node.power_on()
@@ -100,10 +105,10 @@ class Cluster:
 
     def cut(self, one: int | str, other: int | str, *, one_way: bool = False) -> None:
         """Nothing arrives at the other any more, and with `one_way` only that way. Connections do not notice."""
-        network = self._running().network
-        self._do(lambda: network.cut(_host(one), _host(other)))
+        network, here, there = self._running().network, self._host(one), self._host(other)
+        self._do(lambda: network.cut(here, there))
         if not one_way:
-            self._do(lambda: network.cut(_host(other), _host(one)))
+            self._do(lambda: network.cut(there, here))
 
     def heal(self) -> None:
         """Every link."""
@@ -111,8 +116,8 @@ class Cluster:
 
     def reset(self, one: int | str, other: int | str) -> None:
         """Breaks the connections that stand between them."""
-        network = self._running().network
-        self._do(lambda: network.reset(_host(one), _host(other)))
+        network, here, there = self._running().network, self._host(one), self._host(other)
+        self._do(lambda: network.reset(here, there))
 
     # Disks.
 
@@ -128,6 +133,8 @@ class Cluster:
         self, broker: int, topic: str = "*", partition: int | None = None, *, operation: str = "write", times: int = 1
     ) -> None:
         """The next calls of "write", "sync" or "read" on log files of that partition fail with an I/O error."""
+        if operation not in DISK_OPERATIONS:
+            raise ValueError(f"a disk fails to {', '.join(DISK_OPERATIONS)}, not to {operation!r}")
         self.files(broker).fail(operation, _pattern(topic, partition), errno.EIO, times=times)
 
     # What replicas know.
@@ -256,7 +263,17 @@ class Cluster:
             self._thread.run(_called(work))
 
     def _node(self, broker: int) -> SimNode:
-        return self._running().nodes[broker - 1]
+        nodes = self._running().nodes
+        if not 1 <= broker <= len(nodes):
+            raise ValueError(f"there is no broker {broker}: they have the numbers 1 to {len(nodes)}")
+        return nodes[broker - 1]
+
+    def _host(self, name: int | str) -> str:
+        if isinstance(name, int):
+            return self._node(name).host
+        if name != CLIENTS:
+            raise ValueError(f"a link has a number or CLIENTS at its ends, not {name!r}")
+        return name
 
     def _running(self) -> World:
         if self._world is None:
@@ -266,10 +283,6 @@ class Cluster:
 
 def _pattern(topic: str, partition: int | None) -> str:
     return f"*/{topic}-{'*' if partition is None else partition}/*.log"
-
-
-def _host(name: int | str) -> str:
-    return f"node{name}" if isinstance(name, int) else name
 
 
 def _raise_failure(world: World) -> None:
