@@ -227,7 +227,7 @@ def test_a_request_waits_for_the_coordinator_and_the_other_partitions_of_it_do_n
                 await held
             return await ask(*args)
 
-        setattr(peers, "ask", late)
+        peers.ask = late  # type: ignore[method-assign,assignment]
         pid, epoch = owner.claim
         request = produce_request(
             {0: records_of([b"in"], producer=(pid, epoch, 0), transactional=True), 1: records_of([b"plain"])}
@@ -264,7 +264,7 @@ def test_ttxn_3_a_marker_that_comes_while_the_coordinator_is_asked_voids_its_ans
                 await held  # it said yes, and that is on its way
             return answer
 
-        setattr(peers, "ask", late)
+        peers.ask = late  # type: ignore[method-assign,assignment]
         pid, epoch = owner.claim
         request = produce_request({0: records_of([b"late"], producer=(pid, epoch, 0), transactional=True)})
         request.transactional_id = owner.id
