@@ -448,6 +448,7 @@ class Node:
     ) -> None:
         listener.close()
         broker.fetch_events.answer_all()
+        broker.groups.answer_all()
         broker.own_requests.answer_all()
         await dispatcher.drain()
         resigning = broker.loop.call_later(COMMIT_S_MAX, broker.roles.resign)

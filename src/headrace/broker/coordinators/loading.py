@@ -33,6 +33,9 @@ class Load(Protocol):
     def hosted(self) -> Hosted: ...
     @property
     def is_over(self) -> bool: ...
+    def begin(self) -> None:
+        """Whatever was read before counts no more."""
+
     def was_read(self, end_offset: int) -> None: ...
 
 
@@ -67,6 +70,7 @@ class Loading:
             return
         try:
             if self._steps is None:
+                load.begin()
                 self._steps = _read(load, self._replay)
             next(self._steps)
         except StopIteration:
