@@ -211,7 +211,8 @@ def test_partitions_join_all_or_none() -> None:
             1: ErrorCode.OPERATION_NOT_ATTEMPTED,
         }
         assert await owner.add(0, topic="__consumer_offsets") == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-        assert kept_at(trio, await coordinator_of(trio)).transaction.state is State.EMPTY  # type: ignore[union-attr]
+        known = kept_at(trio, await coordinator_of(trio)).transaction
+        assert known is not None and known.state is State.EMPTY
         assert await owner.add(0, 1) == {0: 0, 1: 0}
         assert await owner.end(commit=True) == 0
 
