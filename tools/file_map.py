@@ -25,6 +25,7 @@ FOLDERS = {
     "broker": "requests, appends, long polls, chores, metrics",
     "broker/handlers": "one file per API, named by its key",
     "client": "producer, consumer and administrator over the wire",
+    "own": "single ownership of partitions and names, over the wire",
     "cli": "the command `headrace`",
     "sim": "whole clusters on virtual time, from one seed",
     "testing": "brokers inside a test",

@@ -180,6 +180,7 @@ def test_a_producer_whose_companion_lost_the_partition_is_fenced(
                 until_told(cluster, old, acks)
                 assert produce(cluster, topic, taken.client_id, "new end") == set()
                 fence = taken.fence_offset
+                old.stop()  # once it is released, everybody may write again
         finally:
             old.stop()
     log = log_of(cluster, topic)
@@ -199,23 +200,28 @@ def test_a_consumer_that_lost_the_partition_is_turned_away_and_is_served_nothing
     before, after = [f"before {n}" for n in range(100)], [f"after {n}" for n in range(100)]
     assert produce(cluster, topic, "anybody", *before) == set()
     resource = f"{topic}-0"
-    with own.claim_sync(cluster.bootstrap, GROUP, "unused" if way == "client.id" else resource, exclusive=False) as one:
-        old = clients.reader(topic, one.client_id if way == "companion" else f"own--{GROUP}--1--old")
+    is_companion = way == "companion"
+    names = [resource, resource] if is_companion else ["not used", "not used either"]
+    exclusive: own.Exclusive = "fetch" if is_companion else False
+    with own.claim_sync(cluster.bootstrap, GROUP, names[0], exclusive=exclusive) as one:
+        old = clients.reader(topic, one.client_id if is_companion else f"own--{GROUP}--1--old")
         new: Any = None
         try:
             if request.node.callspec.params["clients"] != "java":
                 until(cluster, lambda: old.count == 100, "the old reader has read")
             else:
                 time.sleep(3)
-            number = 1 if way == "companion" else None
-            other = resource if way == "companion" else "unused too"
-            with own.claim_sync(cluster.bootstrap, GROUP, other, number) as two:
-                new = clients_reader_of_confluent(cluster, topic, two.client_id if number else f"own--{GROUP}--2--new")
+            number = 1 if is_companion else None
+            with own.claim_sync(cluster.bootstrap, GROUP, names[1], number, exclusive=exclusive) as two:
+                client_id = two.client_id if is_companion else f"own--{GROUP}--2--new"
+                new = owners.RdReader(cluster.bootstrap, topic, client_id)
                 until(cluster, lambda: new.count == 100, "the new reader has read")
                 assert produce(cluster, topic, "anybody", *after) == set()
                 until(cluster, lambda: new.count == 200, "the new reader has read on")
                 until(cluster, lambda: old.is_told, "the old reader is told")
                 time.sleep(0.5)
+                old.stop()
+                new.stop()
         finally:
             old.stop()
             if new is not None:
@@ -224,10 +230,6 @@ def test_a_consumer_that_lost_the_partition_is_turned_away_and_is_served_nothing
     assert [value.decode() for value in old.values] == before
     name = request.node.callspec.params["clients"]
     assert old.told and old.told <= TURNED_AWAY[name], old.told
-
-
-def clients_reader_of_confluent(cluster: HeadraceCluster, topic: str, client_id: str) -> owners.RdReader:
-    return owners.RdReader(cluster.bootstrap, topic, client_id)
 
 
 def test_two_connections_with_one_client_id_live_side_by_side_and_equal_tokens_do_not(

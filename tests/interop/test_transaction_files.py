@@ -105,63 +105,65 @@ def test_transactions_go_from_a_killed_apache_kafka_to_us_and_back(tmp_path: Pat
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "logs").symlink_to(broker.partitions)
     partition = broker.partitions / "t-0"
-    committed, undecided = [], []
     broker.start()
     try:
         client = Confluent(broker.bootstrap)
         client.create_topic("t", 1, {})
-        producers = [client.producer(**{"transactional.id": f"id {n}", "linger.ms": 0}) for n in range(2)]
-        for producer in producers:
-            producer.init_transactions(TIMEOUT_S)
-        for number in range(30):
-            producer = producers[number % 2]
-            producer.begin_transaction()
-            values = [b"%04d" % (number * 10 + n) + bytes(VALUE_BYTES) for n in range(3)]
-            for value in values:
-                producer.produce("t", value, partition=0)
-            producer.flush(TIMEOUT_S)
-            if number % 3:
-                producer.commit_transaction(TIMEOUT_S)
-                committed += values
-            else:
-                producer.abort_transaction(TIMEOUT_S)
-        producers[0].begin_transaction()
-        undecided = [b"open" + bytes(VALUE_BYTES) for _ in range(2)]
-        for value in undecided:
-            producers[0].produce("t", value, partition=0)
-        producers[0].flush(TIMEOUT_S)
+        committed = transact(client)
         wait_for_markers(partition, 10)
         broker.kill()
-
-        written = {path.name: path.read_bytes() for path in partition.glob("*.txnindex") if path.stat().st_size}
-        by_kafka = indexed(partition)
-        assert len(by_kafka) == 10 and len(written) > 1
-        for path in partition.glob("*.txnindex"):
-            path.unlink()
-
-        # Recovery reads every batch above the recovery point, and writes the indexes to the byte as Kafka had.
-        (broker.partitions / "recovery-point-offset-checkpoint").unlink()
-        directory, log = open_ours(tmp_path / "ours")
-        assert log.recovery is not None and log.recovery.bytes_cut == 0
-        ours = {path.name: path.read_bytes() for path in partition.glob("*.txnindex") if path.stat().st_size}
-        assert ours == written
-        first_open = log.producers.first_open_offset
-        assert first_open is not None and log.producers.first_undecided(log.log_end_offset) == first_open
-        assert committed_values(log) == committed
-
-        # We end what was open, as its coordinator would have, and Kafka's readers leave it out.
-        (pid,) = log.producers.open_at(log.log_end_offset)
-        known = log.producers.get(pid)
-        assert known is not None
-        append(log, build_marker(pid, known.epoch, False, known.coordinator_epoch, NOW_MS))
-        assert committed_values(log) == committed
-        assert directory.close() == []
+        recovered_by_us(tmp_path / "ours", partition, committed)
         broker.start()
         assert read_by_kafka(client, len(committed)) == committed
         broker.stop()
     finally:
         broker.kill()
     dump(partition, (".txnindex",))
+
+
+def transact(client: Confluent) -> list[bytes]:
+    """Thirty transactions of two producers, a third of them aborted, and one that stays open; what was committed."""
+    committed = []
+    producers = [client.producer(**{"transactional.id": f"id {n}", "linger.ms": 0}) for n in range(2)]
+    for producer in producers:
+        producer.init_transactions(TIMEOUT_S)
+    for number in range(31):
+        producer = producers[number % 2]
+        producer.begin_transaction()
+        values = [b"%04d" % (number * 10 + n) + bytes(VALUE_BYTES) for n in range(3)]
+        for value in values:
+            producer.produce("t", value, partition=0)
+        producer.flush(TIMEOUT_S)
+        if number == 30:
+            break
+        if number % 3:
+            producer.commit_transaction(TIMEOUT_S)
+            committed += values
+        else:
+            producer.abort_transaction(TIMEOUT_S)
+    return committed
+
+
+def recovered_by_us(path: Path, partition: Path, committed: list[bytes]) -> None:
+    """All indexes of aborted transactions are gone, and everything counts as never synced."""
+    written = {path.name: path.read_bytes() for path in partition.glob("*.txnindex") if path.stat().st_size}
+    assert len(indexed(partition)) == 10 and len(written) > 1
+    for index in partition.glob("*.txnindex"):
+        index.unlink()
+    (partition.parent / "recovery-point-offset-checkpoint").unlink()
+    directory, log = open_ours(path)
+    assert log.recovery is not None and log.recovery.bytes_cut == 0
+    assert written == {path.name: path.read_bytes() for path in partition.glob("*.txnindex") if path.stat().st_size}
+    first_open = log.producers.first_open_offset
+    assert first_open is not None and log.producers.first_undecided(log.log_end_offset) == first_open
+    assert committed_values(log) == committed
+    # We end what was open, as its coordinator would have, and Kafka's readers leave it out.
+    (pid,) = log.producers.open_at(log.log_end_offset)
+    known = log.producers.get(pid)
+    assert known is not None
+    append(log, build_marker(pid, known.epoch, False, known.coordinator_epoch, NOW_MS))
+    assert committed_values(log) == committed
+    assert directory.close() == []
 
 
 def wait_for_markers(partition: Path, aborted: int) -> None:
