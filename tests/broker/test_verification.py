@@ -214,20 +214,28 @@ async def move(trio: Trio, index: int, leader: int) -> None:
     await trio.leads(leader, index)
 
 
+def held_back(trio: Trio, leader: int) -> "asyncio.Future[None]":
+    """What that node asks a coordinator is answered when the result is set."""
+    held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    peers = trio.broker(leader).peers
+    ask = peers.ask
+
+    async def late(*args: Any) -> Any:
+        answer = await ask(*args)
+        if isinstance(args[1], AddPartitionsToTxnRequest):
+            await held
+        return answer
+
+    changed: Any = peers
+    changed.ask = late
+    return held
+
+
 def test_a_request_waits_for_the_coordinator_and_the_other_partitions_of_it_do_not() -> None:
     async def scenario(trio: Trio) -> None:
         owner, leader = await two_partitions(trio)
         client = await trio.client(leader)
-        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        peers = trio.broker(leader).peers
-        ask = peers.ask
-
-        async def late(*args: Any) -> Any:
-            if isinstance(args[1], AddPartitionsToTxnRequest):
-                await held
-            return await ask(*args)
-
-        peers.ask = late  # type: ignore[method-assign,assignment]
+        held = held_back(trio, leader)
         pid, epoch = owner.claim
         request = produce_request(
             {0: records_of([b"in"], producer=(pid, epoch, 0), transactional=True), 1: records_of([b"plain"])}
@@ -254,17 +262,7 @@ def test_ttxn_3_a_marker_that_comes_while_the_coordinator_is_asked_voids_its_ans
     async def scenario(trio: Trio) -> None:
         owner, leader = await two_partitions(trio)
         client, other = await trio.client(leader), await trio.client(leader)
-        held: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        peers = trio.broker(leader).peers
-        ask = peers.ask
-
-        async def late(*args: Any) -> Any:
-            answer = await ask(*args)
-            if isinstance(args[1], AddPartitionsToTxnRequest):
-                await held  # it said yes, and that is on its way
-            return answer
-
-        peers.ask = late  # type: ignore[method-assign,assignment]
+        held = held_back(trio, leader)  # it says yes, and that is on its way
         pid, epoch = owner.claim
         request = produce_request({0: records_of([b"late"], producer=(pid, epoch, 0), transactional=True)})
         request.transactional_id = owner.id
