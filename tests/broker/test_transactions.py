@@ -302,6 +302,10 @@ def test_transactions_are_described_and_listed() -> None:
         assert await listed(ListTransactionsRequest(producer_id_filters=[owner.claim.producer_id])) == [(ID, "Ongoing")]
         assert await listed(ListTransactionsRequest(producer_id_filters=[-5])) == []
         assert await listed(ListTransactionsRequest(duration_filter=600_000)) == []
+        assert await listed(ListTransactionsRequest(transactional_id_pattern="an.*")) == [(ID, "Ongoing")]
+        assert await listed(ListTransactionsRequest(transactional_id_pattern="an")) == []
+        bad = await client.ask(ListTransactionsRequest(transactional_id_pattern="(an"), ListTransactionsResponse)
+        assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
         strange = await client.ask(ListTransactionsRequest(state_filters=["Asleep"]), ListTransactionsResponse)
         assert strange.unknown_state_filters == ["Asleep"] and not strange.transaction_states
 
