@@ -259,6 +259,7 @@ class Claim:
             self._undo = self.request.connection.before_next_frame(self.give_up)
             own.book.member(self.request.connection).group = self.body.group
             own.metrics.standbys += 1
+            self.request.forget_body()
         for one in asked:
             assert one.place is not None
             entry = own.ensure(one.place.hosted, self.body.group, one.resource)

@@ -122,6 +122,7 @@ class OwnRequests:
         undo = request.connection.before_next_frame(answer)
         member.keep_alive = answer
         self._waiting[request.connection] = forget
+        request.forget_body()
 
     def _tell_holdings(self, request: Request[OwnRequest], member: Member) -> None:
         member.has_lost = False
