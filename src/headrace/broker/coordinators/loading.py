@@ -96,7 +96,7 @@ def _read(load: Load, replay: Replay) -> Iterator[None]:
     while offset < end_offset:
         try:
             chunk = bytes(hosted.log.read(offset, READ_BYTES, end_offset, True))
-            stop_at = STEP_BYTES
+            before, stop_at = offset, STEP_BYTES
             for pos, header in headers(chunk):
                 replay(hosted.index, header, chunk, pos)
                 offset = header.base_offset + header.last_offset_delta + 1
@@ -108,4 +108,6 @@ def _read(load: Load, replay: Replay) -> Iterator[None]:
             raise CorruptLog(f"{hosted} cannot be read at offset {offset}: {error}") from error
         if not chunk:
             break  # Compaction left nothing behind this offset.
+        if offset == before:
+            raise CorruptLog(f"{hosted} holds no whole batch at offset {offset}")
     load.was_read(end_offset)
