@@ -26,11 +26,14 @@ class Story:
         self.written: dict[int, tuple[bytes, bytes]] = {}
         self.rolled_back: set[int] = set()
         self.synced_end = 0
+        self.first_round_at = 0
+        """The change with which compaction begins."""
 
     def tell(self) -> None:
         directory = LogDir(self.files, "/data")
         log = directory.open_log("t", 0, TOPIC_ID, CONFIG)
         self.fill(log, directory)
+        self.first_round_at = self.files.changes
         compact(log)
         self.fill(log, directory)
         compact(log)
@@ -85,10 +88,11 @@ class Story:
         assert ends == sorted(set(ends))
 
 
-def endings(bytes_written: int, *, begin: int = 0, every: int = 1) -> Iterator[tuple[MemoryFiles, Story]]:
+def endings(bytes_written: int, *, every: int = 1) -> Iterator[tuple[MemoryFiles, Story]]:
     files = MemoryFiles(lambda: NOW_MS)
-    Story(files).tell()
-    for point in range(begin, files.changes + 1, every):
+    whole = Story(files)
+    whole.tell()
+    for point in range(whole.first_round_at, files.changes + 1, every):
         files = MemoryFiles(lambda: NOW_MS)
         story = Story(files)
         files.die_at(point, bytes_written=bytes_written)
@@ -97,30 +101,25 @@ def endings(bytes_written: int, *, begin: int = 0, every: int = 1) -> Iterator[t
         yield files, story
 
 
-@pytest.mark.parametrize("bytes_written", [0, 100])
-def test_tcomp_4_a_process_death_at_any_change_leaves_the_old_segments_or_the_new_ones(bytes_written: int) -> None:
-    for files, story in endings(bytes_written):
+def test_tcomp_4_a_process_death_at_any_change_leaves_the_old_segments_or_the_new_ones() -> None:
+    for files, story in endings(bytes_written=100):
         files.restart()
-        if story.synced_end:
-            story.check()
+        story.check()
 
 
-@pytest.mark.parametrize("survivors", ["none", "all", 1, 2, 3])
+@pytest.mark.parametrize("survivors", ["none", 1, 2])
 def test_tcomp_4_a_power_loss_at_any_change_does_so_too(survivors: str | int) -> None:
     chance = random.Random(survivors)
-    share = {"none": 0.0, "all": 1.0}.get(str(survivors), 0.5)
+    share = 0.0 if survivors == "none" else 0.5
     for files, story in endings(bytes_written=64):
         files.lose_power(lambda: chance.random() < share)
-        if story.synced_end:
-            story.check()
+        story.check()
 
 
 def test_tcomp_4_a_second_death_while_a_swap_is_finished_changes_nothing() -> None:
     chance = random.Random(4)
     for files, story in endings(bytes_written=0, every=3):
         files.lose_power(lambda: chance.random() < 0.5)
-        if not story.synced_end:
-            continue
         names = files.names("/data/logs/t-0")
         if not any(name.endswith(".log.swap") for name in names):
             continue

@@ -62,6 +62,7 @@ class Cleaner:
         await self.stop()
 
     async def _work(self, lane: str, apart: Apart) -> None:
+        is_resting = True
         try:
             while True:
                 try:
@@ -70,8 +71,10 @@ class Cleaner:
                     log.exception("compaction failed, and is tried again")
                     has_cleaned = False
                 if not has_cleaned:
-                    await self._broker.offload.run(lane, apart.rest)
+                    if not is_resting:
+                        await self._broker.offload.run(lane, apart.rest)
                     await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
+                is_resting = not has_cleaned
         finally:
             self._broker.offload.run(lane, apart.rest)
 
