@@ -15,7 +15,7 @@ NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 TYPE_LINE = re.compile(rf"# TYPE ({NAME}) (counter|gauge|summary|histogram|untyped)")
 SAMPLE_LINE = re.compile(rf"({NAME})(?:\{{(.*)\}})? (\S+)")
 LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(?:,|$)')
-OF_SUMMARY = ("_sum", "_count")
+SUFFIXES = {"summary": ("_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -52,7 +52,7 @@ def parse(text: str) -> tuple[dict[str, str], Samples]:
         found = SAMPLE_LINE.fullmatch(line)
         assert found, line
         name = found[1]
-        allowed = [family + suffix for suffix in OF_SUMMARY] if types[family] == "summary" else [family]
+        allowed = [family + suffix for suffix in SUFFIXES.get(types[family], ("",))]
         assert name in allowed, f"{name} is no sample of {family}"
         assert (types[family] == "counter") == name.endswith("_total"), line
         key = name, parse_labels(found[2])
