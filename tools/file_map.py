@@ -23,6 +23,7 @@ FOLDERS = {
     "net": "sockets, frames, backpressure",
     "controller": "changes of the metadata: decided by pure functions, then written with compare-and-set",
     "broker": "requests, appends, long polls, chores, metrics",
+    "broker/coordinators": "groups and transactions: who keeps them, and what their logs hold",
     "broker/handlers": "one file per API, named by its key",
     "client": "producer, consumer and administrator over the wire",
     "own": "single ownership of partitions and names, over the wire",
