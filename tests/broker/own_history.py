@@ -56,7 +56,7 @@ class Process:
 
     async def run(self) -> None:
         while self._now_s < self._end_s:
-            with contextlib.suppress(TROUBLE):
+            with contextlib.suppress(*TROUBLE):
                 await self._live()
             await asyncio.sleep(self._chance.random())
 

@@ -1,7 +1,6 @@
 """Owners that are displaced in the middle of a transaction. Scenarios by their ids."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,15 +33,16 @@ async def test_a_batch_that_waits_for_its_coordinator_when_its_owner_is_displace
     async with serving() as (served, client):
         broker = served.node.broker
         assert broker is not None
-        asked: list[Callable[[ErrorCode, Any], None]] = []
+        asked: list[tuple[Any, ...]] = []
         old, new = await owner(served), await owner(served)
         await old.granted()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(type(broker.verification), "verify", lambda *args: asked.append(args[5]))
+            patch.setattr(type(broker.verification), "verify", lambda *args: asked.append(args[1:]))
             sent = asyncio.ensure_future(produce(old, in_transaction(0, b"late")))
             await until(lambda: asked)
         assert (await new.claim(1)).fence_offset == 0
-        asked[0](ErrorCode.NONE, None)
+        ((partition, _, producer_id, epoch, then, sequence),) = asked
+        then(ErrorCode.NONE, partition.begin_verification(producer_id, epoch, sequence, 0))
         assert (await client.produce(records_of([b"next"]))).base_offset == 0
         assert await client.read_all() == [b"next"]
         with pytest.raises(PeerLost):
