@@ -4,7 +4,7 @@ import pytest
 
 from headrace.core.producers import Duplicate
 from headrace.errors import CorruptLog, ErrorCode
-from headrace.storage.cleaning import Rewritten, Source, Step, groups
+from headrace.storage.cleaning import Rewritten, Source, Step, clean, groups
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.memory_files import MemoryFiles
@@ -344,6 +344,44 @@ def test_a_cut_in_the_middle_of_a_swap_finishes_it_first(files: MemoryFiles, log
     assert not [name for name in files.names(DIRECTORY) if name.endswith((".cleaned", ".swap"))]
     assert [offset for offset, _, _ in records_in(log)][-3:] == [16, 17, 18]
     assert_death_costs_nothing(files, log)
+
+
+@pytest.mark.parametrize("offset", [4, 12, 20])
+def test_segments_that_are_dropped_end_a_round_only_if_it_still_needs_them(
+    files: MemoryFiles, log: Log, offset: int
+) -> None:
+    for number in range(40):
+        keyed(log, (b"%d" % (number % 30), bytes(100)))
+    roll(log)
+    cleaning = begun(log)
+    made: list[Rewritten] = []
+
+    def between(step: Step) -> None:
+        if isinstance(step, Rewritten):
+            made.append(step)
+            if len(made) == 3:
+                # The one before is in its place; this one is not even on its way.
+                log.advance_log_start(offset)
+
+    run(log, cleaning, between)
+    assert made[1].end_offset == 10
+    assert cleaning.is_wanted == (offset <= 12)
+    assert [found for found, _, _ in records_in(log)] == [*range(max(offset, 10), 40)]
+    assert_death_costs_nothing(files, log)
+
+
+def test_segments_are_dropped_while_others_are_put_in_their_place(files: MemoryFiles, log: Log) -> None:
+    for number in range(12):
+        keyed(log, (b"%d" % number, bytes(100)))
+        roll(log)
+    cleaning = begun(log)
+    made = next(step for step in clean(files, cleaning.plan) if isinstance(step, Rewritten))
+    assert made.end_offset > 2
+    cleaning.begin_swap(made)
+    log.advance_log_start(2)
+    assert not cleaning.is_swapping and cleaning.is_wanted
+    assert [segment.base_offset for segment in log.segments][:2] == [0, made.end_offset]
+    assert [found for found, _, _ in records_in(log)] == list(range(2, 12))
 
 
 def test_another_policy_ends_a_round(log: Log) -> None:

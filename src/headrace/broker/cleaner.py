@@ -120,6 +120,8 @@ class Cleaner:
         config = partition.config
         try:
             opened = partition.log
+            if opened.enforce_retention(now_ms, partition.high_watermark):
+                self._broker.log_start_moved(partition, opened.log_start_offset)
             limit_offset = min(partition.high_watermark, partition.last_stable_offset)
             return dirt_of(opened, limit_offset, now_ms, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
         except (OSError, CorruptLog) as failure:
