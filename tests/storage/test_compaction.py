@@ -346,7 +346,7 @@ def test_a_cut_in_the_middle_of_a_swap_finishes_it_first(files: MemoryFiles, log
     assert_death_costs_nothing(files, log)
 
 
-@pytest.mark.parametrize("offset", [4, 12, 20])
+@pytest.mark.parametrize("offset", [5, 10, 20])
 def test_segments_that_are_dropped_end_a_round_only_if_it_still_needs_them(
     files: MemoryFiles, log: Log, offset: int
 ) -> None:
@@ -365,7 +365,7 @@ def test_segments_that_are_dropped_end_a_round_only_if_it_still_needs_them(
 
     run(log, cleaning, between)
     assert made[1].end_offset == 10
-    assert cleaning.is_wanted == (offset <= 12)
+    assert cleaning.is_wanted == (offset <= 10)
     assert [found for found, _, _ in records_in(log)] == [*range(max(offset, 10), 40)]
     assert_death_costs_nothing(files, log)
 
