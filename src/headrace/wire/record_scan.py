@@ -120,9 +120,29 @@ def kept(data: bytes, scanned: Scanned, lost: Sequence[int]) -> bytes:
     return b"".join(parts)
 
 
-def timestamp_deltas(data: bytes) -> list[int]:
-    """Of the records in `data`, which a scan found to be well formed."""
-    return [delta for _, _, delta, _ in _split(data)]
+def newest_delta(data: bytes) -> int:
+    """The highest timestamp, counted from the batch's, of records that a scan found to be well formed."""
+    newest = -(1 << 63)
+    pos = 0
+    size = len(data)
+    while pos < size:
+        end = data[pos]
+        if end < 128:
+            end = pos + 1 + (end >> 1)
+            pos += 2
+        elif (second := data[pos + 1]) < 128:
+            end = pos + 2 + (second << 6 | (end & 127) >> 1)
+            pos += 3
+        else:
+            length, pos = long_varint(data, pos + 1)
+            end = pos + length
+            pos += 1
+        delta = data[pos]
+        delta = (delta >> 1) ^ -(delta & 1) if delta < 128 else long_varint(data, pos + 1)[0]
+        if delta > newest:
+            newest = delta
+        pos = end
+    return newest
 
 
 def moved_in_time(data: bytes, shift_ms: int) -> bytes:
