@@ -65,6 +65,8 @@ class OwnRequests:
         operation = Operation.DESCRIBE if body.op == Op.DESCRIBE else Operation.READ
         if not broker.is_allowed(request.principal, operation, group_resource(body.group)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if len(body.resources) > config.own_max_resources_per_connection:
+            return ErrorCode.POLICY_VIOLATION
         if body.op == Op.DESCRIBE:
             return ErrorCode.NONE
         member = own.book.members.get(request.connection)
@@ -148,20 +150,20 @@ class OwnRequests:
         member = self._broker.ownership.book.member(request.connection)
         member.group = request.body.group
         copies = Counter(one.resource for one in asked)
+        held = {entry.resource: entry for entry in member.entries}
         for at, one in enumerate(asked):
-            self._release_one(answering, at, one, member, copies[one.resource] > 1)
+            if copies[one.resource] > 1 or not one.resource or one.generation < 0:
+                answering.tell(at, OwnResult(resource=one.resource, error_code=ErrorCode.INVALID_REQUEST))
+            else:
+                self._release_one(answering, at, one, held.get(one.resource), request.body.group)
 
-    def _release_one(self, answering: Answering, at: int, one: OwnResource, member: Member, is_copy: bool) -> None:
+    def _release_one(self, answering: Answering, at: int, one: OwnResource, entry: Entry | None, group: str) -> None:
         def tell(error: ErrorCode, generation: int = 0) -> None:
             answering.tell(at, OwnResult(resource=one.resource, generation=generation, error_code=error))
 
-        if is_copy or not one.resource or one.generation < 0:
-            tell(ErrorCode.INVALID_REQUEST)
-            return
-        entry = next((held for held in member.entries if held.resource == one.resource), None)
         tenure = None if entry is None else entry.tenure
         if entry is None or tenure is None or tenure.is_implied:
-            tell(ErrorCode.ILLEGAL_GENERATION, self._current(one.resource, member.group or ""))
+            tell(ErrorCode.ILLEGAL_GENERATION, self._current(one.resource, group))
         elif one.generation not in (0, tenure.generation):
             tell(ErrorCode.ILLEGAL_GENERATION, tenure.generation)
         elif tenure.record is None or not tenure.record.exclusive:
