@@ -4,6 +4,8 @@ import pytest
 
 from headrace.core.internal_topics import CONSUMER_OFFSETS
 from headrace.errors import ErrorCode
+from headrace.wire.batch import NewRecord, build, read_header
+from headrace.wire.group_records import CommittedOffset, offset_key, offset_key_prefix, offset_value
 from headrace.wire.messages.group_offsets import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -153,6 +155,28 @@ def test_a_member_says_who_it_is_and_one_that_was_replaced_is_refused() -> None:
         assert await send(owner, {0: 8}, member=member) == [ErrorCode.UNKNOWN_MEMBER_ID]
         assert await send(owner, {0: 8}, version=2) == [0], "older clients cannot say"
         assert await send(owner, {0: 8}, topic="nothing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("commit", [True, False], ids=["committed", "aborted"])
+def test_a_transaction_that_ends_while_its_offsets_are_read_back_ends(commit: bool) -> None:
+    """Its marker comes behind what is read, and is told by whoever wrote it."""
+
+    async def scenario(trio: Trio) -> None:
+        groups = trio.broker(await coordinator_of(trio)).groups
+        key = offset_key(offset_key_prefix(GROUP, TOPIC), 0)
+        value = offset_value(CommittedOffset(7, -1, "", 0))
+        built = build([NewRecord(0, key, value)], transactional=True, producer_id=9, producer_epoch=0, base_sequence=0)
+        batch = bytes(built)
+        groups.begin(7, 0)
+        groups._replay(7, read_header(batch), batch, 0)
+        groups.transaction_ended(7, 9, commit)
+        groups.loaded(7)
+        assert list(groups._kept[7]) == ([GROUP] if commit else []), "what was aborted leaves nothing behind"
+        for group in groups._kept[7].values():
+            assert not group.offsets.pending
+            assert group.offsets.get(TOPIC, 0) == CommittedOffset(7, -1, "", 0)
 
     run(scenario)
 

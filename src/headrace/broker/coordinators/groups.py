@@ -247,6 +247,7 @@ class Groups:
             return
         for group in self._open.get(index, {}).pop(producer_id, ()):
             self.offsets_committed += group.offsets.end(producer_id, committed)
+            self.settle(group)
 
     # Leaderships of `__consumer_offsets`.
 
