@@ -116,6 +116,8 @@ BEANS = [
     "kafka.log:type=LogCleanerManager,name=time-since-last-run-ms",
     "kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count",
     "kafka.log:type=LogCleanerManager,name=uncleanable-bytes",
+    "kafka.server:type=ReplicaManager,name=PartitionsWithLateTransactionsCount",
+    "kafka.server:type=AddPartitionsToTxnManager,name=VerificationTimeMs",
     "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchSessions",
     "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
     "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
