@@ -41,6 +41,8 @@ class Cleaner:
         self._busy: dict[LogDir, Hosted] = {}
         self._postponed: dict[Hosted, int] = {}
         self._is_abandoned = False
+        self._at_work: set[str] = set()
+        """Lanes in which steps were taken since they last had a rest."""
         self.stats = broker.cleaner_stats
 
     def start(self) -> None:
@@ -62,7 +64,6 @@ class Cleaner:
         await self.stop()
 
     async def _work(self, lane: str, apart: Apart) -> None:
-        is_resting = True
         try:
             while True:
                 try:
@@ -71,11 +72,14 @@ class Cleaner:
                     log.exception("compaction failed, and is tried again")
                     has_cleaned = False
                 if not has_cleaned:
-                    if not is_resting:
-                        await self._broker.offload.run(lane, apart.rest)
+                    self._rest(lane, apart)
                     await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
-                is_resting = not has_cleaned
         finally:
+            self._rest(lane, apart)
+
+    def _rest(self, lane: str, apart: Apart) -> None:
+        if lane in self._at_work:
+            self._at_work.discard(lane)
             self._broker.offload.run(lane, apart.rest)
 
     # Choosing
@@ -179,6 +183,7 @@ class Cleaner:
     async def _take_steps(self, partition: Hosted, cleaning: LogCleaning, lane: str, apart: Apart) -> int:
         """Up to which offset the log is clean then, if nothing came between."""
         offload, opened = self._broker.offload, partition.log
+        self._at_work.add(lane)
         steps = apart.begin(partial(clean, opened.shared.files.apart(), cleaning.plan))
         end_offset = cleaning.plan.first_dirty_offset
         while cleaning.is_wanted and partition.log_if_open is opened:
