@@ -4,8 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
-
 from headrace.broker import ownership_inspection
 from headrace.broker.broker import Broker
 from headrace.broker.ownership_claims import Answering, Claim
@@ -189,7 +187,7 @@ class OwnRequests:
     def _open_up(self, entry: Entry, tenure: Tenure, tell: Callable[[ErrorCode, int], None]) -> None:
         """Others may use the partition at once: first the store forgets that they may not."""
         assert tenure.record is not None
-        opened = msgspec.structs.replace(tenure.record, exclusive=0)
+        opened = tenure.record.open_to_all()
         is_told = False
 
         def written(outcome: Written) -> None:
