@@ -64,16 +64,17 @@ class Cleaner:
         await self.stop()
 
     async def _work(self, lane: str, apart: Apart) -> None:
+        has_cleaned = False
         try:
             while True:
+                if not has_cleaned:
+                    self._rest(lane, apart)
+                    await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
                 try:
                     has_cleaned = await self.clean_dirtiest(lane, apart)
                 except Exception:  # a bug in one round must not end compaction for the rest of the node's life
                     log.exception("compaction failed, and is tried again")
                     has_cleaned = False
-                if not has_cleaned:
-                    self._rest(lane, apart)
-                    await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
         finally:
             self._rest(lane, apart)
 
