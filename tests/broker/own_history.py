@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import random
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.net.peer import PeerLost
 from headrace.wire.errors import ProtocolError
@@ -76,15 +77,15 @@ class Process:
 
     async def _gets(self, client: Owner) -> bool:
         draw = self._chance.random()
-        common = {"retain_ms": DAY_MS, "holder": self._holder}
+        common: dict[str, Any] = {"retain_ms": DAY_MS, "holder": self._holder}
         if self._generation and draw < 0.5:
-            result = (await client.own((FIRST, self._generation), op=2, **common)).resources[0]  # type: ignore[arg-type]
+            result = (await client.own((FIRST, self._generation), op=2, **common)).resources[0]
             if result.error_code == STALE:
                 self._generation = 0
         elif draw < 0.7:
-            result = (await client.own((FIRST, 0), op=IF_UNOWNED, wait_ms=2_000, **common)).resources[0]  # type: ignore[arg-type]
+            result = (await client.own((FIRST, 0), op=IF_UNOWNED, wait_ms=2_000, **common)).resources[0]
         else:
-            result = (await client.own((FIRST, self._seen), **common)).resources[0]  # type: ignore[arg-type]
+            result = (await client.own((FIRST, self._seen), **common)).resources[0]
         self._seen = max(self._seen, result.generation)
         if result.error_code:
             return False
