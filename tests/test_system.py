@@ -1,34 +1,71 @@
-"""The real machine, as a node sees it."""
+"""Steps that are taken in another process: what they give, what they raise, and that nothing outlives them."""
 
 import os
-import subprocess
-import sys
+import pickle
+import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from headrace.system import mount_id_of
+from headrace.runtime import Apart, BesideLoop, StepsLost
+from headrace.storage.log_config import LogConfig
+from headrace.storage.opening import open_log
+from headrace.storage.os_files import OsFiles
+from headrace.storage.shared import Shared
+from headrace.system import ProcessApart
+from tests.storage.batches import TOPIC_ID
+from tests.storage.compacting import begun, keyed, records_in, roll, run
 
 
-def test_a_directory_has_the_same_mount_in_every_process(tmp_path: Path) -> None:
-    program = f"from headrace.system import mount_id_of; print(mount_id_of({str(tmp_path)!r}))"
-    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert told.strip() == mount_id_of(str(tmp_path)) != ""
+@pytest.fixture(params=[BesideLoop, ProcessApart])
+def apart(request: pytest.FixtureRequest) -> Iterator[Apart]:
+    made: Apart = request.param()
+    yield made
+    made.rest()
 
 
-def test_a_file_system_that_is_mounted_anew_is_another_mount(tmp_path: Path) -> None:
-    """Its number is given to the next mount; what was not synced before may be gone all the same."""
-    if os.geteuid() != 0 or tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 8):
-        pytest.skip("needs root and Linux 6.8")
-    seen = set()
-    for _ in range(2):
-        mounted = subprocess.run(["mount", "-t", "tmpfs", "none", str(tmp_path)], capture_output=True)
-        if mounted.returncode:
-            pytest.skip("nothing may be mounted here")
-        seen.add(mount_id_of(str(tmp_path)))
-        subprocess.run(["umount", str(tmp_path)], check=True)
-    assert len(seen) == 2 and "" not in seen
+def test_steps_come_one_by_one_and_one_work_follows_another(apart: Apart) -> None:
+    assert list(apart.begin(partial(iter, [0, 1, 2]))) == [0, 1, 2]
+    steps = apart.begin(partial(iter, "abc"))
+    assert next(steps) == "a"
+    assert list(apart.begin(partial(iter, "xy"))) == ["x", "y"]
 
 
-def test_nothing_is_told_of_a_directory_that_is_not_there(tmp_path: Path) -> None:
-    assert mount_id_of(str(tmp_path / "nothing")) == ""
+def test_what_a_step_raises_is_raised_where_it_was_asked_for(apart: Apart) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        next(apart.begin(partial(os.scandir, "/nowhere/at/all")))
+    assert list(apart.begin(partial(iter, "a"))) == ["a"]
+
+
+def test_a_process_that_dies_is_reported_and_replaced() -> None:
+    apart = ProcessApart()
+    with pytest.raises(StepsLost, match="ended with"):
+        next(apart.begin(partial(map, os._exit, [3])))
+    assert list(apart.begin(partial(iter, "a"))) == ["a"]
+    apart.rest()
+
+
+def test_a_process_ends_when_there_is_nothing_to_do_and_when_nobody_is_there_any_more() -> None:
+    apart = ProcessApart()
+    assert next(apart.begin(partial(iter, "ab"))) == "a"
+    worker = apart._worker
+    assert worker is not None and worker.stdin is not None
+    pickle.dump(partial(map, time.sleep, [600.0]), worker.stdin)
+    worker.stdin.close()  # as when the node dies, in the middle of a step
+    assert worker.wait(timeout=60) == 0
+    apart.rest()
+
+
+def test_a_log_is_compacted_by_another_process(tmp_path: Path) -> None:
+    config = LogConfig(segment_bytes=400, is_compacted=True)
+    log = open_log(Shared(OsFiles(10)), str(tmp_path / "t-0"), TOPIC_ID, config)
+    for number in range(30):
+        keyed(log, (b"%d" % (number % 3), b"%d" % number))
+    roll(log)
+    apart = ProcessApart()
+    run(log, begun(log), take=apart.begin)
+    apart.rest()
+    assert [offset for offset, _, _ in records_in(log)] == [27, 28, 29]
+    log.close()

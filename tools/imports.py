@@ -12,7 +12,7 @@ from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parent.parent / "src" / "headrace"
 
-NAMES = frozenset({"model", "errors", "settings", "config", "runtime"})
+NAMES = frozenset({"model", "errors", "settings", "broker_config", "config", "runtime"})
 """The lowest layer: names, values, settings, and what a node is handed from outside. Every package may see it."""
 
 PURE = NAMES | {"wire", "core"}
@@ -21,7 +21,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "model": frozenset(),
     "errors": frozenset({"model"}),
     "settings": frozenset({"model", "errors"}),
-    "config": frozenset({"model", "errors", "settings"}),
+    "broker_config": frozenset({"model", "errors", "settings"}),
+    "config": frozenset({"model", "errors", "settings", "broker_config"}),
     "runtime": frozenset({"model", "errors"}),
     "system": frozenset({"runtime"}),
     "worker": frozenset(),
@@ -67,6 +68,7 @@ BANNED: dict[str, frozenset[str]] = {
     "model": BANNED_WHEN_PURE,
     "errors": BANNED_WHEN_PURE,
     "settings": BANNED_WHEN_PURE,
+    "broker_config": BANNED_WHEN_PURE,
     "config": BANNED_WHEN_PURE,
     "wire": BANNED_WHEN_PURE,
     "core": BANNED_WHEN_PURE,

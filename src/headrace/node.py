@@ -15,6 +15,7 @@ from headrace.broker.commits import Commits
 from headrace.broker.coordinators.groups import Groups
 from headrace.broker.coordinators.internal_topics import InternalTopics
 from headrace.broker.coordinators.transactions import Transactions
+from headrace.broker.directories import claim, keep_reserves
 from headrace.broker.disk import DiskFaults
 from headrace.broker.dispatch import Dispatcher
 from headrace.broker.handlers import DECIDED, HANDLERS
@@ -54,7 +55,7 @@ from headrace.storage.files import Files
 from headrace.storage.identity import Identity, LastRun
 from headrace.storage.log_dir import LogDir
 from headrace.storage.os_files import OsFiles
-from headrace.storage.properties import MetaProperties, parse_properties
+from headrace.storage.properties import parse_properties
 from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max, mount_id_of, origin_of
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
@@ -174,9 +175,10 @@ class Node:
         controller = Controller(store, image, ports.clock, ports.random)
         self._parts.append(_Part(controller.stop, controller.abandon))
         await controller.start()
-        self._claim_directories(directories, image.cluster_id)
+        if (refusal := claim(directories, image.cluster_id, self.config.node_id, ports.random)) is not None:
+            raise NotStarted(refusal)
         self._identify(controller, directories)
-        _keep_reserves(directories, image.broker_config.disk_reserve_bytes)
+        keep_reserves(directories, image.broker_config.disk_reserve_bytes)
         partitions = Partitions(directories, ports.random, image)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
@@ -198,7 +200,7 @@ class Node:
         cleaner = Cleaner(broker, ports.make_apart)
         cleaner.start()
         self._parts.append(_Part(cleaner.stop, cleaner.abandon))
-        self._parts.append(_Part(controller.leave, _nothing))
+        self._parts.append(_Part(controller.leave, lambda: None))
         self._serving = True
 
     async def _listen(self, hub: Hub, broker: Broker, directories: list[LogDir]) -> None:
@@ -296,8 +298,7 @@ class Node:
             isr_updates=isr_updates,
             replicator=replicator,
         )
-        self._parts.append(_Part(peers.close, peers.close))
-        self._parts.append(_Part(replicator.close, replicator.close))
+        self._parts += [_Part(peers.close, peers.close), _Part(replicator.close, replicator.close)]
         # At the end of a turn: what was produced is written, who waited for it is answered, then all answers leave.
         hub.turn.before_writes += [appends.end_turn, fetch_events.end_turn]
         broker = Broker(
@@ -325,13 +326,7 @@ class Node:
         )
         broker.on_connection_closed.append(fetch_events.connection_closed)
         self._add_ownership(broker)
-        internal_topics = broker.internal_topics = InternalTopics(broker)
-        groups = broker.groups = Groups(broker)
-        self._parts.append(_Part(groups.close, groups.close))
-        self._parts.append(_Part(internal_topics.close, internal_topics.close))
-        transactions = broker.transactions = Transactions(broker)
-        self._parts.append(_Part(transactions.close, transactions.close))
-        self._parts.append(_Part(broker.verification.close, broker.verification.close))
+        self._add_coordinators(broker)
         replicator.on_lost = broker.absences.stopped_answering
         controller.ask_step_down_by(asking(broker))
         faults.on_loss = controller.lost_data
@@ -339,6 +334,13 @@ class Node:
         faults.announce = broker.announce_offline
         faults.on_last_failed = self._end_at_once
         return broker
+
+    def _add_coordinators(self, broker: Broker) -> None:
+        internal_topics = broker.internal_topics = InternalTopics(broker)
+        groups, transactions = Groups(broker), Transactions(broker)
+        broker.groups, broker.transactions = groups, transactions
+        for close in (groups.close, internal_topics.close, transactions.close, broker.verification.close):
+            self._parts.append(_Part(close, close))
 
     def _add_ownership(self, broker: Broker) -> None:
         own = broker.ownership = Ownership(
@@ -411,23 +413,6 @@ class Node:
             raise NotStarted("--data names no directory")
         return directories
 
-    def _claim_directories(self, directories: list[LogDir], cluster_id: str) -> None:
-        for directory in directories:
-            meta = directory.read_meta()
-            if meta is None:
-                directory_id = self._ports.random.bits(128).to_bytes(16, "big")
-                directory.write_meta(MetaProperties(cluster_id, self.config.node_id, directory_id))
-            elif meta.cluster_id != cluster_id:
-                raise NotStarted(
-                    f"{directory.path} belongs to cluster {meta.cluster_id}, but the metadata store to {cluster_id}; "
-                    "give the directory that belongs to this store, or an empty one"
-                )
-            elif meta.node_id != self.config.node_id:
-                raise NotStarted(
-                    f"{directory.path} belongs to node {meta.node_id}, not to node {self.config.node_id}; "
-                    "give each node a directory of its own"
-                )
-
     def _close_directories(self, directories: list[LogDir]) -> None:
         while directories:
             for partition, failure in directories.pop().close():
@@ -451,6 +436,7 @@ class Node:
     ) -> None:
         listener.close()
         broker.fetch_events.answer_all()
+        broker.groups.answer_all()
         broker.own_requests.answer_all()
         await dispatcher.drain()
         resigning = broker.loop.call_later(COMMIT_S_MAX, broker.roles.resign)
@@ -481,18 +467,6 @@ class Node:
         if close is not None:
             close()
         self._serving = False
-
-
-def _keep_reserves(directories: list[LogDir], size: int) -> None:
-    for directory in directories:
-        try:
-            directory.keep_reserve(size)
-        except OSError as error:
-            log.warning("%s has no reserve of %d bytes for a full disk: %s", directory.path, size, error)
-
-
-def _nothing() -> None:
-    pass
 
 
 def _split(address: str) -> tuple[str, int]:

@@ -6,6 +6,7 @@ the step or what it raised).
 
 import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,9 @@ NICENESS = 10
 
 def main() -> None:
     os.nice(NICENESS)
+    # They are meant for the node, which ends this process when it ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     answers, sys.stdout = sys.stdout.buffer, sys.stderr  # nothing else may get between the answers
     requests: SimpleQueue[Any] = SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()

@@ -1,12 +1,13 @@
 """A broker as far as administrative handlers see it, asked through the codec as a client would."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from headrace.broker.broker import Broker
 from headrace.broker.commits import Commits
+from headrace.broker.coordinators.groups import Groups
+from headrace.broker.coordinators.transactions import Transactions
 from headrace.broker.handlers import HANDLERS
 from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
@@ -24,7 +25,7 @@ from headrace.storage.memory_files import MemoryFiles
 from headrace.system import SystemClock, ThreadOffload
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import decode, encode
-from headrace.wire.frames import RequestHeader
+from headrace.wire.frames import RequestHeader, decode_response
 from headrace.wire.struct import Message
 from tests.controller.world import SeededRandom, started
 
@@ -85,6 +86,9 @@ class AdminBench:
             metrics=cast(Any, None),
             is_allowed=self._is_allowed,
         )
+        self.broker.internal_topics = cast(Any, SimpleNamespace(create=lambda _: None))
+        self.broker.groups = Groups(self.broker)
+        self.broker.transactions = Transactions(self.broker)
         controller.listen(self.broker.apply)
         return self
 
@@ -102,6 +106,10 @@ class AdminBench:
         body = decode(type(request), version, encode(request, version))
         header = RequestHeader(api.key, version, 1, "bench", 0)
         connection = cast(Any, SimpleNamespace(principal=ANONYMOUS))
-        handle = cast(Callable[[Broker, Request[Any]], Coroutine[Any, Any, M]], HANDLERS[api.key])
-        answer = await handle(self.broker, Request(header, body, connection, cast(Any, None), 0))
-        return decode(response, version, encode(answer, version))
+        sent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        reply = SimpleNamespace(send=lambda parts: sent.set_result(b"".join(parts)[4:]))
+        asked = Request(header, body, connection, cast(Any, reply), 0)
+        answering = HANDLERS[api.key](self.broker, asked)
+        if answering is None:
+            return decode_response(response, version, await sent)[1]
+        return decode(response, version, encode(await answering, version))

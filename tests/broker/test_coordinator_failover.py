@@ -21,6 +21,7 @@ from tests.broker.txn_owner import (
     is_coordinating,
     kept_at,
     make_ready,
+    no_marker_leaves,
     opened,
     other_nodes,
     settled,
@@ -131,15 +132,16 @@ def test_it_dies_when_a_transaction_is_opened(how: str, commit: bool) -> None:
 @pytest.mark.parametrize("changes_its_mind", [False, True])
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("how", HOWS)
-def test_it_dies_when_an_end_is_decided(how: str, commit: bool, changes_its_mind: bool) -> None:
+def test_it_dies_when_an_end_is_decided(
+    how: str, commit: bool, changes_its_mind: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether or not the producer then asks for the other end."""
     prepared = State.PREPARE_COMMIT if commit else State.PREPARE_ABORT
 
     async def scenario(trio: Trio) -> None:
         owner = await opened(trio)
         node_id = await coordinator_of(trio)
-        # No marker leaves: its death comes first.
-        trio.broker(node_id).transactions.markers.send = lambda ending: None  # type: ignore[method-assign]  # noqa: ARG005
+        no_marker_leaves(trio, node_id, monkeypatch)
         await die_in(trio, how, begins(lambda: owner.end(commit)), state_at(trio, node_id, prepared))
         outcome = commit
         if changes_its_mind:
@@ -155,7 +157,7 @@ def test_it_dies_when_an_end_is_decided(how: str, commit: bool, changes_its_mind
 
 @pytest.mark.parametrize("commit", [True, False])
 @pytest.mark.parametrize("how", HOWS)
-def test_it_dies_when_all_markers_are_written(how: str, commit: bool) -> None:
+def test_it_dies_when_all_markers_are_written(how: str, commit: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     complete = State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT
 
     async def scenario(trio: Trio) -> None:
@@ -164,7 +166,7 @@ def test_it_dies_when_all_markers_are_written(how: str, commit: bool) -> None:
         transactions = trio.broker(node_id).transactions
         held: list[tuple[Kept, Transaction]] = []
         completes = transactions._marked
-        transactions._marked = lambda kept, known: held.append((kept, known))  # type: ignore[method-assign]
+        monkeypatch.setattr(transactions, "_marked", lambda kept, known: held.append((kept, known)))
         assert await settled(lambda: owner.end(commit)) == 0
         await trio.until(lambda: held)
         await die_in(trio, how, lambda: completes(*held[0]), state_at(trio, node_id, complete))

@@ -288,7 +288,7 @@ async def lazily_corrupted(world: World) -> None:
         await client.create_topic(settings={"segment.bytes": "200"})
         for _ in range(4):
             await client.produce(records_of([bytes(100)]))
-    world.memory.create(f"/data/logs/{TOPIC}-0/{0:020d}.log.swap")
+    world.memory.create(f"/data/logs/{TOPIC}-0/{0:020d}.log")
 
 
 async def delete_code(client: Client) -> int:

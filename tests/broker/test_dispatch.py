@@ -49,6 +49,16 @@ async def test_what_is_spoken_is_told_in_every_version(version: int) -> None:
         raw.close()
 
 
+@pytest.mark.parametrize("setting", ["own.enable", "own.advertise"])
+async def test_ownership_is_not_told_of_where_it_is_switched_off_or_hidden(setting: str) -> None:
+    async with serving({setting: "false"}) as (served, _):
+        raw = await served.raw()
+        raw.send(encode_request(ApiVersionsRequest(), 2, 9, "me"))
+        _, answer = decode_response(ApiVersionsResponse, 2, await raw.frame())
+        assert 18200 not in {api.api_key for api in answer.api_keys}
+        raw.close()
+
+
 @pytest.mark.parametrize(("name", "version"), [("", "1"), ("me", ""), ("my client", "1"), ("me-", "1"), ("me", "é")])
 async def test_a_client_that_names_its_software_badly_is_refused(name: str, version: str) -> None:
     async with serving() as (served, _):

@@ -173,7 +173,7 @@ def test_a_commit_that_took_too_long_counts_when_it_is_committed_after_all() -> 
             trio.world.network.cut(f"node{other}", f"node{node_id}")
         assert await group.commit({0: 6}) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
         trio.world.network.heal_all()
-        await comes_to([(NONE, 6)], lambda: group.committed(0))
+        await comes_to([(0, 6)], lambda: group.committed(0))
 
     run(scenario)
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from msgspec.structs import replace
+
 from headrace.errors import ErrorCode
 from headrace.metadata import records
 from headrace.metadata.memory import Fault
@@ -416,5 +418,29 @@ def test_a_store_that_does_not_say_leaves_a_claim_in_doubt_until_the_next_one_se
         assert store.apply_late() == [False]
         key = records.owned_key(GROUP, FIRST)
         assert [kv.key for kv in trio.world.data.load(key).kvs] == [key]
+
+    run(scenario)
+
+
+def test_a_leader_that_may_not_know_all_that_the_store_remembers_serves_nobody_yet() -> None:
+    """The record that makes it leader came past the watch; in between another may have granted."""
+
+    async def scenario(trio: Trio) -> None:
+        leader, follower = others(trio)
+        await led_by(trio, leader, follower)
+        client = await owner_at(trio, leader)
+        assert (await client.produce()).error_code == 0
+        trio.store(leader).hold_watch()
+        record = trio.record()
+        again = replace(record, leader_epoch=record.leader_epoch + 2, partition_epoch=record.partition_epoch + 2)
+        assert trio.write(again)
+        trio.broker(leader).roles._on_read(trio.partition(leader), again)
+        assert (await client.claim()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        assert (await client.produce()).error_code == NOT_HERE
+        assert (await client.fetch(0)).error_code == NOT_HERE
+        trio.store(leader).hold_watch(False)
+        await trio.until(lambda: not trio.broker(leader).ownership.gates)
+        assert (await client.produce()).error_code == 0
+        assert (await client.claim()).error_code == 0
 
     run(scenario)

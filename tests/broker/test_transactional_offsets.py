@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from headrace.core.transaction import State
 from headrace.errors import ErrorCode
 from headrace.net.peer import PeerLost
@@ -19,7 +21,16 @@ from headrace.wire.messages.group_offsets import (
 from headrace.wire.messages.transactions import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from tests.broker.asking import TOPIC
 from tests.broker.trio import Scenario, Trio, play
-from tests.broker.txn_owner import SETTINGS, Owner, coordinator_of, first_of, make_ready, settled, until_in_state
+from tests.broker.txn_owner import (
+    SETTINGS,
+    Owner,
+    coordinator_of,
+    first_of,
+    make_ready,
+    no_marker_leaves,
+    settled,
+    until_in_state,
+)
 
 GROUP = "readers"
 NO_OFFSET = -1
@@ -132,7 +143,9 @@ def test_offsets_of_an_aborted_transaction_are_never_told() -> None:
     run(scenario)
 
 
-def test_offsets_and_records_of_a_transaction_survive_both_coordinators_together() -> None:
+def test_offsets_and_records_of_a_transaction_survive_both_coordinators_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Ttxn-1 and 8: both are killed between the decision and the markers."""
 
     async def scenario(trio: Trio) -> None:
@@ -141,7 +154,7 @@ def test_offsets_and_records_of_a_transaction_survive_both_coordinators_together
         assert await settled(lambda: first_of(owner.add(0))) == 0
         assert await settled(lambda: owner.produce([b"1"])) == 0
         node_id = await coordinator_of(trio)
-        trio.broker(node_id).transactions.markers.send = lambda ending: None  # type: ignore[method-assign]  # noqa: ARG005
+        no_marker_leaves(trio, node_id, monkeypatch)
         assert await owner.end(commit=True) == 0
         assert await fetch_offset(trio, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET)
         trio.world.nodes[node_id - 1].kill()
@@ -152,7 +165,7 @@ def test_offsets_and_records_of_a_transaction_survive_both_coordinators_together
             await until_in_state(trio, State.COMPLETE_COMMIT)
             trio.world.nodes[other - 1].kill()
         await until_in_state(trio, State.COMPLETE_COMMIT)
-        while await fetch_offset(trio, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET):  # noqa: ASYNC110
+        while await fetch_offset(trio, stable=True) == (ErrorCode.UNSTABLE_OFFSET_COMMIT, NO_OFFSET):  # noqa: ASYNC110  # nobody tells when
             await asyncio.sleep(0.1)
         assert await fetch_offset(trio, stable=True) == (0, 7)
 

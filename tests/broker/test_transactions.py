@@ -1,13 +1,16 @@
 """The transaction coordinator on three nodes: requests, their codes, and what readers see."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from headrace.broker.coordinators import transactions as coordinator
+from headrace.broker.handlers import k24_add_partitions_to_txn
 from headrace.core import transaction
 from headrace.core.transaction import Claim, State
 from headrace.errors import ErrorCode
+from headrace.net.peer import PeerLost
 from headrace.wire.messages.transactions import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,
@@ -208,7 +211,8 @@ def test_partitions_join_all_or_none() -> None:
             1: ErrorCode.OPERATION_NOT_ATTEMPTED,
         }
         assert await owner.add(0, topic="__consumer_offsets") == {0: ErrorCode.TOPIC_AUTHORIZATION_FAILED}
-        assert kept_at(trio, await coordinator_of(trio)).transaction.state is State.EMPTY  # type: ignore[union-attr]
+        known = kept_at(trio, await coordinator_of(trio)).transaction
+        assert known is not None and known.state is State.EMPTY
         assert await owner.add(0, 1) == {0: 0, 1: 0}
         assert await owner.end(commit=True) == 0
 
@@ -298,6 +302,10 @@ def test_transactions_are_described_and_listed() -> None:
         assert await listed(ListTransactionsRequest(producer_id_filters=[owner.claim.producer_id])) == [(ID, "Ongoing")]
         assert await listed(ListTransactionsRequest(producer_id_filters=[-5])) == []
         assert await listed(ListTransactionsRequest(duration_filter=600_000)) == []
+        assert await listed(ListTransactionsRequest(transactional_id_pattern="an.*")) == [(ID, "Ongoing")]
+        assert await listed(ListTransactionsRequest(transactional_id_pattern="an")) == []
+        bad = await client.ask(ListTransactionsRequest(transactional_id_pattern="(an"), ListTransactionsResponse)
+        assert bad.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
         strange = await client.ask(ListTransactionsRequest(state_filters=["Asleep"]), ListTransactionsResponse)
         assert strange.unknown_state_filters == ["Asleep"] and not strange.transaction_states
 
@@ -325,6 +333,49 @@ def test_an_id_that_nobody_uses_is_forgotten_and_one_with_an_open_transaction_is
         assert idle.claim.epoch == 0
 
     run(scenario, settings)
+
+
+def test_a_transaction_whose_last_record_is_refused_is_completed_when_the_log_takes_records_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nobody is left between an end and its completion."""
+
+    async def scenario(trio: Trio) -> None:
+        await make_ready(trio)
+        owner = await opened(trio)
+        broker = trio.broker(await coordinator_of(trio))
+        refusals = 0
+        append = broker.transactions.log.append
+
+        def refuse_completions(*args: Any, **options: Any) -> ErrorCode:
+            nonlocal refusals
+            kept = kept_at(trio, broker.node_id)
+            if refusals < 5 and kept.transaction is not None and kept.transaction.state is State.PREPARE_COMMIT:
+                refusals += 1
+                return ErrorCode.COORDINATOR_NOT_AVAILABLE
+            return append(*args, **options)
+
+        monkeypatch.setattr(broker.transactions.log, "append", refuse_completions)
+        assert await owner.end(commit=True) == 0
+        await until_in_state(trio, State.COMPLETE_COMMIT)
+        assert refusals == 5
+        assert await committed_values(trio) == [b"1", b"2"]
+
+    run(scenario)
+
+
+def test_too_many_partitions_at_once_close_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(k24_add_partitions_to_txn, "PARTITIONS_MAX", 3)
+
+    async def scenario(trio: Trio) -> None:
+        await make_ready(trio, partitions=2)
+        owner = Owner(trio)
+        assert await settled(owner.init) == 0
+        assert await owner.add(0, 1) == {0: 0, 1: 0}
+        with pytest.raises(PeerLost):
+            await owner.add(0, 1, 2)
+
+    run(scenario)
 
 
 def test_there_is_a_bound_for_ids(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,10 @@ def test_with_too_few_replicas_no_marker_is_written() -> None:
     play(scenario, UNVERIFIED)
 
 
+async def committed(trio: Trio, leader: int, offset: int) -> None:
+    await trio.until(lambda: trio.partition(leader).high_watermark == offset)
+
+
 @pytest.mark.parametrize("segment_bytes", ["200", "1000000"])
 def test_ttxn_7_a_new_leader_shows_what_the_old_one_showed(segment_bytes: str) -> None:
     async def scenario(trio: Trio) -> None:
@@ -98,7 +102,7 @@ def test_ttxn_7_a_new_leader_shows_what_the_old_one_showed(segment_bytes: str) -
         for leader in (2, 3, 1):
             await trio.move_to(leader)
             client = await trio.client(leader)
-            await trio.until(lambda: trio.partition(leader).high_watermark == 14)  # noqa: B023
+            await committed(trio, leader, 14)
             assert await read_committed(client) == expected
             assert await offset_of(client) == (0, 12)
         assert await end(client, True, coordinator_epoch=4) == [ErrorCode.TRANSACTION_COORDINATOR_FENCED]
@@ -108,7 +112,7 @@ def test_ttxn_7_a_new_leader_shows_what_the_old_one_showed(segment_bytes: str) -
         await trio.until(lambda: {trio.partition(n).log_end_offset for n in (1, 2, 3)} == {16})
         await trio.move_to(2)
         client = await trio.client(2)
-        await trio.until(lambda: trio.partition(2).high_watermark == 16)
+        await committed(trio, 2, 16)
         assert await read_committed(client) == [*expected, b"plain"]
 
     play(scenario, UNVERIFIED, replicates=True)

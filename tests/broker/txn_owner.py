@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import pytest
+
 from headrace.broker.coordinators.transactions import Kept
 from headrace.client import Consumer
 from headrace.core.transaction import Claim, State
@@ -226,3 +228,8 @@ def alone(trio: Trio, node_id: int) -> None:
         one, another = trio.world.nodes[node_id - 1].host, trio.world.nodes[other - 1].host
         trio.world.network.cut(one, another)
         trio.world.network.cut(another, one)
+
+
+def no_marker_leaves(trio: Trio, node_id: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ends that this coordinator decides: somebody else has to send them."""
+    monkeypatch.setattr(trio.broker(node_id).transactions.markers, "send", lambda _: None)

@@ -33,7 +33,7 @@ async def all_decided(bootstrap: str, topic: str = "t") -> None:
     async with Consumer(bootstrap, isolation="read_committed") as one, Consumer(bootstrap) as other:
         partitions = await one.partitions_of(topic)
         async with asyncio.timeout(60):
-            while await one.end_offsets(partitions) != await other.end_offsets(partitions):  # noqa: ASYNC110
+            while await one.end_offsets(partitions) != await other.end_offsets(partitions):  # noqa: ASYNC110  # nobody tells when
                 await asyncio.sleep(0.01)
 
 

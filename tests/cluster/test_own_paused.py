@@ -62,6 +62,7 @@ class Stage:
         self.rows = 0
         self.work = 0
         self.programs: list[Program] = []
+        self.standby: Program
 
     def start(self, example: str, name: str, *arguments: str) -> Program:
         program = Program(self.directory, example, name, self.cluster.bootstrap, *arguments)
@@ -78,6 +79,12 @@ class Stage:
             asyncio.run(self._add_work(20))
             time.sleep(0.1)
 
+    def pass_time_until_begun(self, programs: list[Program]) -> None:
+        deadline = time.monotonic() + 60
+        while not all(program.has_begun() for program in programs):
+            assert time.monotonic() < deadline, [program.said() for program in programs]
+            self.pass_time(0.2)
+
     async def _add_work(self, count: int) -> None:
         self.work += count
         async with Producer(self.cluster.bootstrap) as producer:
@@ -93,7 +100,7 @@ class Stage:
             "journaled_task": self.start("journaled_task", "anna"),
         }
         self.cluster.until(lambda: all(anna.has_begun() for anna in annas.values()), "anna owns everything")
-        self.start("kv_store", "ben")
+        self.standby = self.start("kv_store", "ben")
         self.start("change_capture", "ben", str(self.source))
         return annas
 
@@ -189,9 +196,9 @@ def test_a_paused_owner(stage: Stage) -> None:
     stage.pass_time(1)
     for anna in annas.values():
         anna.signal(signal.SIGSTOP)
-    bens = stage.take_over("ben", 1)
+    bens = [stage.standby, *stage.take_over("ben", 1).values()]
+    stage.pass_time_until_begun(bens)
     stage.pass_time(PAUSE_S)
-    assert all(ben.has_begun() for ben in bens.values())
     for anna in annas.values():
         anna.signal(signal.SIGCONT)
     stage.until_all_go_on()
@@ -211,10 +218,9 @@ def test_a_paused_claimer(stage: Stage) -> None:
             ben.signal(signal.SIGSTOP)
             waiting.discard(ben)
         time.sleep(0.001)
-    stage.start("kv_store", "cleo")
-    cleos = stage.take_over("cleo", 2)
+    cleos = [stage.start("kv_store", "cleo"), *stage.take_over("cleo", 2).values()]
+    stage.pass_time_until_begun(cleos)
     stage.pass_time(PAUSE_S)
-    assert all(cleo.has_begun() for cleo in cleos.values())
     for ben in bens:
         ben.signal(signal.SIGCONT)
     stage.until_all_go_on()

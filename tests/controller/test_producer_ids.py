@@ -39,6 +39,7 @@ async def test_two_nodes_never_give_the_same_id() -> None:
 
 
 async def test_no_id_is_given_twice_while_the_store_fails_in_every_way() -> None:
+    """Tidem-9."""
     data, chance = MemoryData(), random.Random(7)
     stores = [MemoryStore(data), MemoryStore(data)]
     nodes = [ProducerIds(store) for store in stores]

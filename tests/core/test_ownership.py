@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.core.cluster import OwnedRecord
-from headrace.core.ownership import FETCH, NOBODY, PRODUCE, Book, Entry, Identity, Key, Tenure
+from headrace.core.ownership import FETCH, NOBODY, PRODUCE, Book, Entry, Identity, Key, Peer, Tenure
 from headrace.core.ownership_gate import Gate, Gated, Pass
 from headrace.core.ownership_rules import GENERATION_MAX, Action, Known, Op, decide, decide_token, look
 from headrace.core.ownership_tokens import Token, token_of
@@ -163,7 +163,7 @@ class Place:
         self.gate.settle()
         return entry.tenure
 
-    def passes(self, connection: Connection) -> tuple[Pass, Pass]:
+    def passes(self, connection: Peer) -> tuple[Pass, Pass]:
         return self.gate.judge(PRODUCE, connection), self.gate.judge(FETCH, connection)
 
 
@@ -242,7 +242,7 @@ def test_what_the_store_remembers_keeps_others_out_as_long_as_it_counts() -> Non
     entry = place.gate.entries["g"] = Entry("g", "t-0", place.gate, Key(record, 7))
     entry.expires_ms = 1_000
     place.gate.settle()
-    assert place.passes(NOBODY) == (Pass.UNOWNED, Pass.ALLOWED)  # type: ignore[arg-type]
+    assert place.passes(NOBODY) == (Pass.UNOWNED, Pass.ALLOWED)
     assert look(entry, Connection(), 999).retained == 5
     place.now_ms = 1_000
     place.gate.settle()

@@ -7,6 +7,7 @@ from headrace.core.verified import VERIFY_FIRST, VERIFYING_MAX, Verified, Verify
 from headrace.errors import ErrorCode
 from headrace.wire.batch import read_header
 from headrace.wire.markers import build_marker
+from tests.core.replicas import nodes_with, record
 from tests.core.test_partition import NOW_MS, FakeLog, batch, partition_with
 
 PID = 7
@@ -214,3 +215,17 @@ def test_a_follower_knows_where_the_first_undecided_transaction_begins_when_it_l
     log.producers.forget(PID)
     partition.follower_appended(1, 1, 0)
     assert partition.last_stable_offset == 1
+
+
+def test_a_transaction_that_waited_for_its_sync_when_the_leadership_began_is_undecided_too() -> None:
+    partition = partition_with()
+    partition.stop_serving()
+    log = partition.log
+    partition.follower_appended(0, 0, 0)
+    assert partition.last_stable_offset == 0
+    header = read_header(batch(transactional=True, producer=(PID, 0, 0)))
+    log.producers.record(header, 0, NOW_MS)
+    log.log_end_offset = 1
+    assert partition.lead(record(0, leader_epoch=9), 10, NOW_MS, nodes_with(0))
+    partition.written_up_to(1)
+    assert (partition.high_watermark, partition.last_stable_offset) == (1, 0)

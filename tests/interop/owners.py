@@ -112,7 +112,8 @@ class KafkaPythonWriter(_Threaded):
             if len(under_way) >= OUTSTANDING_MAX:
                 self._hear(under_way.pop(0))
         self.over.wait(END_S_MAX)
-        self._producer.close(timeout=5)
+        with contextlib.suppress(KafkaPythonError):
+            self._producer.close(timeout=5)
         for future in under_way:
             if future.is_done:
                 self._hear(future)

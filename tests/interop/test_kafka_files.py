@@ -13,8 +13,10 @@ from headrace.storage.log_dir import LogDir
 from headrace.storage.os_files import OsFiles
 from headrace.wire.batch import BatchHeader, NewRecord, build, headers, place, read_header, read_records
 from headrace.wire.compression import Codec
+from headrace.wire.markers import build_marker
 from tests.interop.clients.confluent import Confluent
 from tests.servers.kafka import class_path, kafka_broker
+from tests.storage.compacting import appended, batches_in, compact, keyed, roll
 
 TOPIC_ID = bytes(range(1, 17))
 COMPLAINTS = (
@@ -170,3 +172,34 @@ def assert_time_lookups_agree_with_a_scan(log: Log) -> None:
         assert found is not None and found[:2] == next(pair for pair in by_offset if pair[0] >= timestamp)
     newest = log.max_timestamp(end)
     assert newest is not None and newest.timestamp == max(by_offset)[0]
+
+
+def test_apache_kafka_reads_a_log_that_we_compacted(tmp_path: Path) -> None:
+    directory = LogDir(OsFiles(open_files_max=50), str(tmp_path))
+    config = LogConfig(segment_bytes=15_000, index_interval_bytes=1_000, is_compacted=True)
+    log = directory.open_log("t", 0, TOPIC_ID, config)
+    for number in range(400):
+        log.append([new_batch(log, number, list(Codec)[number % 5])], NOW_MS)
+        if not number % 40:
+            keyed(log, (b"gone", None), timestamp=NOW_MS, epoch=number // 100)
+            sequence = 0 if (known := log.producers.get(9)) is None else known.next_sequence
+            keyed(log, (b"rolled back", b"1"), producer=(9, 0, sequence), transactional=True, epoch=number // 100)
+            appended(log, build_marker(9, 0, not number % 80, 0, NOW_MS), epoch=number // 100)
+    roll(log)
+    compact(log)
+    keyed(log, *((b"key %d" % number, b"last") for number in range(5)), epoch=3)
+    roll(log)
+    compact(log)
+    left = [record for _, records in batches_in(log) for record in records]
+    empty = sum(not header.record_count for header, _ in batches_in(log))
+    assert empty and len(left) < 40
+    assert directory.close() == []
+    partition = tmp_path / "logs" / "t-0"
+
+    deep = dump(partition, (".log",), "--deep-iteration", "--print-data-log")
+    assert [int(offset) for offset in re.findall(r"\| offset: (\d+)", deep)] == [record.offset for record in left]
+    assert [int(time) for time in re.findall(r"\| offset: .* CreateTime: (\d+)", deep)] == [r.timestamp for r in left]
+    assert "deleteHorizonMs: OptionalLong[" in deep and "endTxnMarker: ABORT" in deep
+    dump(partition, (".index", ".timeindex"), "--deep-iteration", "--index-sanity-check")
+    dump(partition, (".index", ".timeindex"), "--deep-iteration")
+    dump(partition, (".txnindex", ".snapshot"))

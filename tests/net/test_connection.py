@@ -226,6 +226,47 @@ async def test_a_request_that_wants_to_be_alone_is_followed_only_after_its_answe
         assert [await client.receive() for _ in range(2)] == [b"fetch", b"metadata"]
 
 
+async def test_whoever_waits_is_called_before_the_next_frame_and_only_then() -> None:
+    heard: list[str] = []
+
+    def on_frame(connection: Connection, frame: bytearray) -> None:
+        heard.append(frame.decode())
+        if frame.startswith(b"wait"):
+            undo = connection.before_next_frame(lambda: heard.append("called"))
+            if frame == b"wait not":
+                undo()
+        echo(connection, frame)
+
+    async with serving(on_frame) as server:
+        client = await server.open()
+        client.send(b"wait", b"one", b"two", b"wait not", b"three")
+        for _ in range(5):
+            await client.receive()
+        assert heard == ["wait", "called", "one", "two", "wait not", "three"]
+
+
+@on_both_loops
+async def test_a_request_that_is_held_back_later_is_followed_only_after_its_answer() -> None:
+    desk = Desk()
+
+    def on_frame(connection: Connection, frame: bytearray) -> None:
+        desk.on_frame(connection, frame)
+        if frame == b"hold":
+            connection.hold_back()
+
+    async with serving(on_frame) as server:
+        client = await server.open()
+        client.send(b"first", b"hold", b"next")
+        await until(lambda: len(desk.replies) == 2)
+        desk.answer(0)
+        await asyncio.sleep(0.05)
+        assert len(desk.replies) == 2
+        desk.answer(1)
+        await until(lambda: len(desk.replies) == 3)
+        desk.answer(2)
+        assert [await client.receive() for _ in range(3)] == [b"first", b"hold", b"next"]
+
+
 @on_both_loops
 async def test_a_client_that_leaves_while_its_request_waits_is_noticed() -> None:
     desk = Desk(alone=True)
@@ -349,16 +390,19 @@ async def test_idle_connections_are_closed_and_busy_or_waiting_ones_are_not() ->
             connection.open_reply()
         else:
             echo(connection, frame)
+        if frame == b"keep me":
+            connection.keep()
 
     async with serving(park_or_echo, Limits(idle_ms_max=300)) as server:
-        idle, waiting, busy = [await server.open() for _ in range(3)]
+        idle, waiting, busy, kept = [await server.open() for _ in range(4)]
         waiting.send(b"long poll")
+        kept.send(b"keep me")
         ended = asyncio.ensure_future(idle.ended())
         while not ended.done():
             busy.send(b"x")
             assert await busy.receive() == b"x"
             await asyncio.sleep(0.01)
-        assert len(server.listener.connections) == 2
+        assert len(server.listener.connections) == 3
 
 
 @on_both_loops

@@ -8,6 +8,7 @@ import pytest
 from headrace import own
 from headrace.client import Producer
 from headrace.errors import ErrorCode, KafkaError
+from headrace.own.link import Link
 from tests.own.stage import T0, Stage, play, written_to
 
 
@@ -169,5 +170,55 @@ def test_clients_of_a_claim_that_was_left_do_not_work() -> None:
         with pytest.raises(own.OwnershipLost, match="the claim has been left"):
             async with producer:
                 pass
+
+    play(scenario)
+
+
+def test_a_connection_is_used_only_after_the_broker_has_shown_that_the_ownership_is_held(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """So the broker knows the connection when it severs those of the owner."""
+    proofs: list[str] = []
+    prove = Link.prove
+
+    async def spied(link: Link) -> None:
+        await prove(link)
+        proofs.append(f"node {link.node_id}")
+
+    monkeypatch.setattr(Link, "prove", spied)
+
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        async with stage.claimer("anna").claim("t-0") as ownership, written_to(ownership) as write:
+            sent = write(b"1")
+            await stage.until(lambda: proofs)
+            assert not sent.done()
+            await sent
+            await write(b"2")
+            assert proofs == [f"node {stage.leader()}"]
+
+    play(scenario)
+
+
+def test_a_connection_that_is_made_when_nothing_is_held_any_more_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        async with anna.claim("t-0") as old, written_to(old) as write:
+            deaf(old)
+            async with ben.claim("t-0", 1) as new, written_to(new) as write_too:
+                sent = write(b"too late")  # the loss is not known yet
+                await write_too(b"ben's")
+                await asyncio.sleep(1)
+                with pytest.raises(own.OwnershipLost):
+                    await sent
+        assert await stage.read() == [b"ben's"]
+
+    def deaf(ownership: own.Ownership) -> None:
+        """What the broker says of the ownership by itself is not heard."""
+        monkeypatch.setattr(Link, "_keep", lambda _: asyncio.sleep(1_000))
+        for link in ownership._holdings.links():
+            assert link._keeping is not None
+            link._keeping.cancel()
 
     play(scenario)

@@ -58,7 +58,7 @@ def _everybody_joins(leadership: Leadership, *_: int) -> list[IsrMember]:
 
 def _answered_at_once(led: Any, _end_offset: int, then: Callable[[ErrorCode], None]) -> None:
     """A coordinator does not wait until what it decided is committed."""
-    led._broker.loop.call_soon(then, ErrorCode.NONE)
+    led._broker.loop.call_soon(lambda: then(ErrorCode.NOT_COORDINATOR if led.is_over else ErrorCode.NONE))
 
 
 TRANSACTING = Scenario(transactors=2)
@@ -85,7 +85,7 @@ PLANTS = {
         state_log._Led,
         "wait",
         _answered_at_once,
-        18,
+        7,
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
     ),

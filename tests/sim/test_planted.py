@@ -9,7 +9,7 @@ from tests.sim.planted import PLANTS, TRANSACTING, planted
 from tests.sim.search import told
 
 FRESH_SEEDS = 100
-TRANSACTING_SEEDS = 40
+TRANSACTING_SEEDS = 30
 PARTS = 10
 SEEDS_MAX = 300
 

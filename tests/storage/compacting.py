@@ -1,6 +1,7 @@
 """Rounds of compaction as a broker drives them, at once and in the caller's thread; and what a log holds then."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from headrace.model import Buffer
 from headrace.storage.cleanable import Dirt, dirt_of
@@ -72,10 +73,15 @@ def begun(
     )
 
 
-def run(log: Log, cleaning: LogCleaning, between: Callable[[Step], None] = lambda _: None) -> int:
+def run(
+    log: Log,
+    cleaning: LogCleaning,
+    between: Callable[[Step], None] = lambda _: None,
+    take: Callable[[Callable[[], Iterator[Step]]], Iterator[Step]] = lambda work: work(),
+) -> int:
     """The whole round; `between` is called after each step that was taken apart from the loop."""
     end_offset = cleaning.plan.first_dirty_offset
-    for step in clean(log.shared.files.apart(), cleaning.plan):
+    for step in take(partial(clean, log.shared.files.apart(), cleaning.plan)):
         between(step)
         if not cleaning.is_wanted:
             if isinstance(step, Rewritten):

@@ -187,6 +187,21 @@ def test_markers_accepted_together_with_a_roll_between_them_are_indexed_where_th
     assert again.producers.open_at(roll) == {p: o for p, o, m in ((7, 0, 3), (8, 1, 2)) if o < roll <= m}
 
 
+def test_an_index_below_the_recovery_point_survives_a_power_loss() -> None:
+    files = MemoryFiles()
+    files.make_directory("/data")
+    files.sync_directory("/")
+    log = small_log(files)
+    job = log.flush_job()
+    job.run()
+    log.flushed(job)
+    assert log.segments.index_of(4) < log.segments.index_of(log.recovery_point)
+    files.lose_power()
+    again = open_log(Shared(files), DIRECTORY, TOPIC_ID, SMALL, recovery_point=7)
+    assert again.log_end_offset == 7
+    assert aborted_between(again, 0, 7) == [(7, 0)]
+
+
 def test_retention_takes_an_index_with_its_segment() -> None:
     files = MemoryFiles()
     log = small_log(files)

@@ -38,7 +38,7 @@ ADVERTISED = {
     "DescribeCluster": (60, 0, 2),
     "DescribeProducers": (61, 0, 0),
     "DescribeTransactions": (65, 0, 0),
-    "ListTransactions": (66, 0, 1),
+    "ListTransactions": (66, 0, 2),
     "DescribeTopicPartitions": (75, 0, 0),
     "Own": (18200, 0, 0),
     "Inspect": (18203, 0, 0),

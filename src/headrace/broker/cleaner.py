@@ -41,6 +41,8 @@ class Cleaner:
         self._busy: dict[LogDir, Hosted] = {}
         self._postponed: dict[Hosted, int] = {}
         self._is_abandoned = False
+        self._at_work: set[str] = set()
+        """Lanes in which steps were taken since they last had a rest."""
         self.stats = broker.cleaner_stats
 
     def start(self) -> None:
@@ -62,17 +64,23 @@ class Cleaner:
         await self.stop()
 
     async def _work(self, lane: str, apart: Apart) -> None:
+        has_cleaned = False
         try:
             while True:
+                if not has_cleaned:
+                    self._rest(lane, apart)
+                    await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
                 try:
                     has_cleaned = await self.clean_dirtiest(lane, apart)
                 except Exception:  # a bug in one round must not end compaction for the rest of the node's life
                     log.exception("compaction failed, and is tried again")
                     has_cleaned = False
-                if not has_cleaned:
-                    await self._broker.offload.run(lane, apart.rest)
-                    await asyncio.sleep(self._broker.config.log_cleaner_backoff_ms / 1000)
         finally:
+            self._rest(lane, apart)
+
+    def _rest(self, lane: str, apart: Apart) -> None:
+        if lane in self._at_work:
+            self._at_work.discard(lane)
             self._broker.offload.run(lane, apart.rest)
 
     # Choosing
@@ -117,6 +125,8 @@ class Cleaner:
         config = partition.config
         try:
             opened = partition.log
+            if opened.enforce_retention(now_ms, partition.high_watermark):
+                self._broker.log_start_moved(partition, opened.log_start_offset)
             limit_offset = min(partition.high_watermark, partition.last_stable_offset)
             return dirt_of(opened, limit_offset, now_ms, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
         except (OSError, CorruptLog) as failure:
@@ -174,6 +184,7 @@ class Cleaner:
     async def _take_steps(self, partition: Hosted, cleaning: LogCleaning, lane: str, apart: Apart) -> int:
         """Up to which offset the log is clean then, if nothing came between."""
         offload, opened = self._broker.offload, partition.log
+        self._at_work.add(lane)
         steps = apart.begin(partial(clean, opened.shared.files.apart(), cleaning.plan))
         end_offset = cleaning.plan.first_dirty_offset
         while cleaning.is_wanted and partition.log_if_open is opened:

@@ -77,6 +77,8 @@ class Housekeeping:
         def expire(partition: Hosted) -> None:
             now_ms = self._broker.clock.wall_ms()
             partition.log.roll_if_old(now_ms)
+            if partition.log.cleaning is not None:
+                return  # it would have to begin anew; whoever compacts has looked before
             if partition.log.enforce_retention(now_ms, partition.high_watermark):
                 self._broker.log_start_moved(partition, partition.log.log_start_offset)
 

@@ -55,6 +55,7 @@ class Claim:
         "_broker",
         "_end_s",
         "_entries",
+        "_generations",
         "_grants",
         "_identity",
         "_look_again",
@@ -72,6 +73,7 @@ class Claim:
         self._broker = broker
         self._grants = grants
         self._op = Op(self.body.op)
+        self._generations = {asked.resource: asked.generation for asked in self.body.resources}
         holder = "" if self.body.holder == ZERO_UUID else self.body.holder.hex()
         self._identity = Identity(request.principal, holder)
         self._end_s = 0.0
@@ -190,7 +192,7 @@ class Claim:
                 entry = own.ensure(one.place.hosted, self.body.group, one.resource)
                 victims += self._grants.swap(entry, one.place.hosted, one.decision, member, terms)
                 begun.append(entry)
-                own.metrics.resets += self._op is Op.CLAIM and self._generation(one.resource) == RESET
+                own.metrics.resets += self._op is Op.CLAIM and self._generations[one.resource] == RESET
         own.sever(victims, member)
         answering = Answering(self.request, self.body.group, len(asked))
         for at, one in enumerate(asked):
@@ -198,9 +200,6 @@ class Claim:
         for entry in begun:
             if entry.tenure is not None:
                 self._grants.confirm(entry)
-
-    def _generation(self, resource: str) -> int:
-        return next(asked.generation for asked in self.body.resources if asked.resource == resource)
 
     def _answer(self, answering: Answering, at: int, one: Asked) -> None:
         broker, name = self._broker, one.resource
@@ -231,7 +230,7 @@ class Claim:
             one.entry.refused = Refused(
                 client_id=self.request.connection.client_id or "",
                 address=self.request.connection.peer,
-                generation=self._generation(one.resource),
+                generation=self._generations[one.resource],
                 wall_ms=self._broker.clock.wall_ms(),
             )
 
@@ -259,6 +258,7 @@ class Claim:
             self._undo = self.request.connection.before_next_frame(self.give_up)
             own.book.member(self.request.connection).group = self.body.group
             own.metrics.standbys += 1
+            self.request.forget_body()
         for one in asked:
             assert one.place is not None
             entry = own.ensure(one.place.hosted, self.body.group, one.resource)

@@ -4,8 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 
-import msgspec
-
 from headrace.broker import ownership_inspection
 from headrace.broker.broker import Broker
 from headrace.broker.ownership_claims import Answering, Claim
@@ -65,6 +63,8 @@ class OwnRequests:
         operation = Operation.DESCRIBE if body.op == Op.DESCRIBE else Operation.READ
         if not broker.is_allowed(request.principal, operation, group_resource(body.group)):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        if len(body.resources) > config.own_max_resources_per_connection:
+            return ErrorCode.POLICY_VIOLATION
         if body.op == Op.DESCRIBE:
             return ErrorCode.NONE
         member = own.book.members.get(request.connection)
@@ -122,6 +122,7 @@ class OwnRequests:
         undo = request.connection.before_next_frame(answer)
         member.keep_alive = answer
         self._waiting[request.connection] = forget
+        request.forget_body()
 
     def _tell_holdings(self, request: Request[OwnRequest], member: Member) -> None:
         member.has_lost = False
@@ -147,20 +148,20 @@ class OwnRequests:
         member = self._broker.ownership.book.member(request.connection)
         member.group = request.body.group
         copies = Counter(one.resource for one in asked)
+        held = {entry.resource: entry for entry in member.entries}
         for at, one in enumerate(asked):
-            self._release_one(answering, at, one, member, copies[one.resource] > 1)
+            if copies[one.resource] > 1 or not one.resource or one.generation < 0:
+                answering.tell(at, OwnResult(resource=one.resource, error_code=ErrorCode.INVALID_REQUEST))
+            else:
+                self._release_one(answering, at, one, held.get(one.resource), request.body.group)
 
-    def _release_one(self, answering: Answering, at: int, one: OwnResource, member: Member, is_copy: bool) -> None:
+    def _release_one(self, answering: Answering, at: int, one: OwnResource, entry: Entry | None, group: str) -> None:
         def tell(error: ErrorCode, generation: int = 0) -> None:
             answering.tell(at, OwnResult(resource=one.resource, generation=generation, error_code=error))
 
-        if is_copy or not one.resource or one.generation < 0:
-            tell(ErrorCode.INVALID_REQUEST)
-            return
-        entry = next((held for held in member.entries if held.resource == one.resource), None)
         tenure = None if entry is None else entry.tenure
         if entry is None or tenure is None or tenure.is_implied:
-            tell(ErrorCode.ILLEGAL_GENERATION, self._current(one.resource, member.group or ""))
+            tell(ErrorCode.ILLEGAL_GENERATION, self._current(one.resource, group))
         elif one.generation not in (0, tenure.generation):
             tell(ErrorCode.ILLEGAL_GENERATION, tenure.generation)
         elif tenure.record is None or not tenure.record.exclusive:
@@ -186,7 +187,7 @@ class OwnRequests:
     def _open_up(self, entry: Entry, tenure: Tenure, tell: Callable[[ErrorCode, int], None]) -> None:
         """Others may use the partition at once: first the store forgets that they may not."""
         assert tenure.record is not None
-        opened = msgspec.structs.replace(tenure.record, exclusive=0)
+        opened = tenure.record.open_to_all()
         is_told = False
 
         def written(outcome: Written) -> None:

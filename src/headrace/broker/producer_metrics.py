@@ -18,9 +18,8 @@ def families(broker: Broker) -> Iterator[Family]:
     late = sum(has_late_transaction(table, now_ms, lasts_ms_max) for table in tables)
     yield gauge("kafka_server_replicamanager_partitionswithlatetransactionscount", late)
     asked = broker.verification
-    manager = "kafka_server_addpartitionstotxnmanager_"
-    yield counter(manager + "verificationfailurerate_total", asked.failures)
-    yield summary(manager + "verificationtimems", asked.waited_ms, asked.answered)
+    yield counter("headrace_transactionverificationfailures_total", asked.failures)
+    yield summary("kafka_server_addpartitionstotxnmanager_verificationtimems", asked.waited_ms, asked.answered)
 
 
 def has_late_transaction(table: ProducerTable, now_ms: int, lasts_ms_max: int) -> bool:

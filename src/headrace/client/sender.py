@@ -30,6 +30,9 @@ REQUEST_BYTES_MAX = 8 << 20
 TOPIC_IDS_SINCE = 13
 """Version of Produce."""
 
+TRANSACTIONAL_VERSION_MAX = 11
+"""From the next one on, brokers with another protocol of transactions add partitions to them by themselves."""
+
 UNCERTAIN = frozenset(
     {
         ErrorCode.REQUEST_TIMED_OUT,
@@ -286,7 +289,10 @@ class Sender:
         batches: Batches = {}
         ids = {queue.partition.topic: self._topic_id(queue.partition.topic) for queue, _ in taken}
         by_id = all(topic_id != ZERO_UUID for topic_id in ids.values())
-        version = peer.version_of(ProduceRequest, 0x7FFF if by_id else TOPIC_IDS_SINCE - 1)
+        newest = 0x7FFF if by_id else TOPIC_IDS_SINCE - 1
+        if self._transactions is not None:
+            newest = TRANSACTIONAL_VERSION_MAX
+        version = peer.version_of(ProduceRequest, newest)
         for queue, data in taken:
             name, index = queue.partition
             if name not in topics:

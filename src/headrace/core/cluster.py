@@ -74,6 +74,9 @@ class OwnedRecord(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v"
     exclusive: int = 0
     """Bits: while it counts nobody but the owner may produce (1), or fetch (2)."""
 
+    def open_to_all(self) -> "OwnedRecord":
+        return msgspec.structs.replace(self, exclusive=0)
+
 
 class Owned(NamedTuple):
     record: OwnedRecord

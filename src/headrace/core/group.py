@@ -16,7 +16,6 @@ from headrace.core.group_members import (
     JoinWaiter,
     Member,
     SyncWaiter,
-    common_protocols,
     elected_protocol,
     subscribed_topics,
 )
@@ -68,23 +67,23 @@ class Group(Rebalancing):
         return _NONE
 
     def _has_room_for(self, join: Join, size_max: int) -> bool:
-        known = self.members.get(join.member_id or self.static.get(join.instance_id or "", ""))
-        if self.state is GroupState.EMPTY:
+        if self.state is GroupState.EMPTY or len(self.members) < size_max:
             return True
+        known = self.members.get(join.member_id or self.static.get(join.instance_id or "", ""))
         if self.state is GroupState.PREPARING:
             waiting = sum(member.joining is not None for member in self.members.values())
             return waiting < size_max or (known is not None and known.joining is not None)
-        return known is not None or len(self.members) < size_max
+        return known is not None
 
     def _speaks(self, join: Join) -> bool:
         if not self.members:
             return bool(join.protocol_type and join.protocols)
         if join.protocol_type != self.protocol_type:
             return False
-        spoken = {name for name, _ in join.protocols}
-        own_id = join.member_id or self.static.get(join.instance_id or "", "")
-        others = [member for member in self.members.values() if member.member_id != own_id]
-        return not spoken.isdisjoint(common_protocols(others)) if others else bool(spoken)
+        own = self.members.get(join.member_id or self.static.get(join.instance_id or "", ""))
+        spoken_before = {name for name, _ in own.protocols} if own is not None else ()
+        others = len(self.members) - (own is not None)
+        return any(self.spoken[name] - (name in spoken_before) == others for name, _ in join.protocols)
 
     def _join_new(self, join: Join, now_ms: int) -> None:
         instance_id = join.instance_id
@@ -122,11 +121,8 @@ class Group(Rebalancing):
         member.joining = join.waiter
         member.expires_ms = now_ms + NEW_MEMBER_MS
         self._wake(member.expires_ms)
-        self.members[member_id] = member
-        self.metadata_bytes += member.metadata_bytes
+        self.enter(member)
         self.pending.pop(member_id, None)
-        if member.instance_id is not None:
-            self.static[member.instance_id] = member_id
         if not self.leader:
             self.leader = member_id
         self._prepare(now_ms)
@@ -301,11 +297,16 @@ class Group(Rebalancing):
         else:
             self._complete_if_all_joined(now_ms)
 
-    def die(self, error: ErrorCode) -> None:
-        """Deleted, expired, or kept by another node from now on."""
+    def send_away(self, error: ErrorCode) -> None:
+        """Whoever waits is answered, and may come again elsewhere."""
         for member in self.members.values():
             self.outbox += self._let_go(member, error)
+
+    def die(self, error: ErrorCode) -> None:
+        """Deleted, expired, or kept by another node from now on."""
+        self.send_away(error)
         self.members.clear()
+        self.spoken.clear()
         self.static.clear()
         self.pending.clear()
         self.unsynced.clear()

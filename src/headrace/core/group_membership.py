@@ -1,5 +1,7 @@
 """Who is in a group, who holds which instance id, and whose answer waits."""
 
+from collections import Counter
+
 from headrace.core.group_effects import Effect, GroupState, JoinAnswer, SyncAnswer
 from headrace.core.group_members import Join, Joined, JoinedMember, JoinWaiter, Member, Synced
 from headrace.core.group_offsets import GroupOffsets
@@ -23,6 +25,8 @@ class Membership:
         self.generation = 0
         self.leader = ""
         self.members: dict[str, Member] = {}
+        self.spoken: Counter[str] = Counter()
+        """How many members speak each protocol."""
         self.static: dict[str, str] = {}
         """Instance ids and the member ids that hold them."""
         self.pending: dict[str, int] = {}
@@ -52,12 +56,25 @@ class Membership:
                 return ErrorCode.FENCED_INSTANCE_ID
         return _NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
+    def enter(self, member: Member) -> None:
+        self.members[member.member_id] = member
+        self._count(member, 1)
+        if member.instance_id is not None:
+            self.static[member.instance_id] = member.member_id
+
     def _say(self, member: Member, join: Join) -> None:
-        self.metadata_bytes -= member.metadata_bytes
+        self._count(member, -1)
         member.protocols = join.protocols
         member.session_timeout_ms = join.session_timeout_ms
         member.rebalance_timeout_ms = join.rebalance_timeout_ms
-        self.metadata_bytes += member.metadata_bytes
+        self._count(member, 1)
+
+    def _count(self, member: Member, sign: int) -> None:
+        self.metadata_bytes += sign * member.metadata_bytes
+        for name in {name for name, _ in member.protocols}:
+            self.spoken[name] += sign
+            if not self.spoken[name]:
+                del self.spoken[name]
 
     def _rename(self, member: Member, member_id: str) -> None:
         """In its place: the order of members is that in which they came."""
@@ -75,7 +92,7 @@ class Membership:
     def _remove(self, member: Member, error: ErrorCode) -> None:
         self.outbox += self._let_go(member, error)
         del self.members[member.member_id]
-        self.metadata_bytes -= member.metadata_bytes
+        self._count(member, -1)
         self.unsynced.discard(member.member_id)
         if member.instance_id is not None and self.static.get(member.instance_id) == member.member_id:
             del self.static[member.instance_id]

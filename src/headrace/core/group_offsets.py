@@ -105,7 +105,6 @@ class GroupOffsets:
         if not is_committed:
             return 0
         for key, (position, value) in waiting.items():
-            self._supersede(key, position)
             if self._positions.get(key, 0) < position:
                 self._positions[key] = position
                 self.by_topic.setdefault(key[0], {})[key[1]] = value

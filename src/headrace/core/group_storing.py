@@ -42,10 +42,7 @@ def restored(group_id: str, index: int, value: GroupMetadataValue, offsets: Grou
     group.protocol_name = value.protocol
     for stored in value.members:
         member = _member(stored, value)
-        group.members[member.member_id] = member
-        group.metadata_bytes += member.metadata_bytes
-        if member.instance_id is not None:
-            group.static[member.instance_id] = member.member_id
+        group.enter(member)
     group.leader = (value.leader or "") if (value.leader or "") in group.members else next(iter(group.members), "")
     group.state = GroupState.STABLE if group.members else GroupState.EMPTY
     group.state_since_ms = value.current_state_timestamp if value.current_state_timestamp >= 0 else None

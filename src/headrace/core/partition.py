@@ -15,37 +15,27 @@ from headrace.config import TopicConfig
 from headrace.core.cluster import IsrMember, PartitionRecord
 from headrace.core.election import Nodes
 from headrace.core.epochs import EpochList
+from headrace.core.judging import APPEND_TIME, judge
 from headrace.core.leading import LAG_MS_MAX, Leadership
 from headrace.core.producers import NEVER, Duplicate, ProducerTable
 from headrace.core.verified import VERIFY_FIRST, Verified, VerifyFirst, Verifying, begin
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.wire.batch import (
-    CODEC_BITS,
-    CONTROL,
     HEADER,
     HEADER_BYTES,
-    LOG_APPEND_TIME,
-    MAGIC,
-    SIZE_AHEAD_OF_LENGTH,
     TRANSACTIONAL,
     BatchHeader,
-    crc_of,
     place,
     read_header,
     stamp_append_time,
 )
-from headrace.wire.key_check import have_keys
 from headrace.wire.markers import read_marker
 
 if TYPE_CHECKING:
     from headrace.core.fetch_entries import Entry
     from headrace.core.ownership_gate import Gate
 
-CODEC_MAX = 4
-NO_TIMESTAMP = -1
-APPEND_TIME = "LogAppendTime"
-COMPACT = "compact"
 LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4
 
 _NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -201,7 +191,7 @@ class Partition(Generic[L]):
         if size < HEADER_BYTES:
             return ErrorCode.INVALID_RECORD
         fields = HEADER.unpack_from(records)
-        verdict = self._judge(records, size, fields, now_ms)
+        verdict = judge(records, size, fields, self.config, now_ms)
         if verdict:
             return verdict
         producers = self.log.producers  # Opens the log, which may correct what is assigned.
@@ -312,53 +302,6 @@ class Partition(Generic[L]):
         self.undecided_from = self.log.producers.first_undecided(self.high_watermark)
         if self.verifying:
             self.verifying.pop(producer_id, None)
-
-    def _judge(self, records: memoryview, size: int, fields: tuple[int, ...], now_ms: int) -> ErrorCode:
-        (
-            base_offset,
-            batch_length,
-            _,
-            magic,
-            crc,
-            attributes,
-            last_offset_delta,
-            base_ms,
-            max_ms,
-            producer_id,
-            epoch,
-            seq,
-            count,
-        ) = fields
-        config = self.config
-        if magic != MAGIC:
-            return ErrorCode.INVALID_RECORD if magic < MAGIC else ErrorCode.CORRUPT_MESSAGE
-        if batch_length + SIZE_AHEAD_OF_LENGTH != size:
-            # Exactly one whole batch per partition: a longer one is cut off, a shorter one has company.
-            return ErrorCode.INVALID_RECORD
-        if size > config.max_message_bytes:
-            return ErrorCode.MESSAGE_TOO_LARGE
-        if crc_of(records, 0, size) != crc:
-            return ErrorCode.CORRUPT_MESSAGE
-        if count != last_offset_delta + 1 or count <= 0 or attributes & CONTROL or base_offset:
-            return ErrorCode.INVALID_RECORD
-        if attributes & CODEC_BITS > CODEC_MAX:
-            return ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
-        if producer_id >= 0:
-            if epoch < 0 or seq < 0:
-                return ErrorCode.INVALID_RECORD
-        elif attributes & TRANSACTIONAL:
-            return ErrorCode.INVALID_RECORD
-        if attributes & LOG_APPEND_TIME or (
-            config.message_timestamp_type != APPEND_TIME
-            and (
-                max_ms - now_ms > config.message_timestamp_after_max_ms
-                or (now_ms - base_ms > config.message_timestamp_before_max_ms and base_ms != NO_TIMESTAMP)
-            )
-        ):
-            return ErrorCode.INVALID_TIMESTAMP
-        if COMPACT in config.cleanup_policy and not have_keys(records, read_header(records)):
-            return ErrorCode.INVALID_RECORD
-        return _NONE
 
     def written_up_to(self, offset: int, now_ms: int = 0) -> None:
         """The bytes below `offset` are where an acknowledgement wants them. A single replica commits by itself."""

@@ -197,7 +197,9 @@ class ProducerTable:
     def open_at(self, offset: int) -> dict[int, int]:
         """Producer ids and first offsets of what was open when the log ended at `offset`, which is not committed."""
         was_open = {pid: first for first, pid in self._open.items() if first < offset}
-        was_open.update((e.producer_id, e.first_offset) for e in self._decided if e.first_offset < offset <= e.marker_offset)
+        was_open.update(
+            (e.producer_id, e.first_offset) for e in self._decided if e.first_offset < offset <= e.marker_offset
+        )
         return was_open
 
     def check(self, header: BatchHeader) -> Duplicate | ErrorCode:

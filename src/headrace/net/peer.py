@@ -79,6 +79,9 @@ class Peer:
         except ProtocolError as error:
             peer.close("it speaks another protocol")
             raise PeerLost(f"{peer.address} does not speak Kafka's protocol: {error}") from error
+        except asyncio.CancelledError:
+            peer.close("nobody waits for it any more")
+            raise
         return peer
 
     @property

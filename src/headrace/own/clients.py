@@ -6,6 +6,7 @@ from types import TracebackType
 from typing import Any, Protocol
 
 from headrace.client import Consumer, ConsumerRecord, Producer, RecordMetadata
+from headrace.client.sender import Sender
 from headrace.own.errors import OwnershipLost
 
 
@@ -65,9 +66,18 @@ class OwnedProducer(Producer):
         if self._sender is None:
             return
         if self._hold.is_gone:
-            self._sender.give_up(self._hold.loss())
+            self._give_up(self._sender)
         else:
             self._sender.schedule()
+
+    def _give_up(self, sender: Sender) -> None:
+        sender.give_up(self._hold.loss())
+        for task in self._placing.values():
+            task.cancel()
+        for records in self._unplaced.values():
+            for pending, _ in records:
+                self._lose(pending, self._hold.loss())
+        self._unplaced.clear()
 
 
 class OwnedConsumer(Consumer):

@@ -15,6 +15,9 @@ from headrace.own.ownership import Ownership
 
 T = TypeVar("T")
 
+CLOSING_TURNS = 3
+"""Of the loop, until sockets that were closed are."""
+
 
 class _Beside:
     """An event loop in a thread of its own."""
@@ -53,6 +56,9 @@ async def _end_others() -> None:
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
+    for _ in range(CLOSING_TURNS):
+        await asyncio.sleep(0)
 
 
 class SyncProducer:

@@ -53,8 +53,8 @@ class Observer:
 
     def _look_at_isr(self, node: SimNode, hosted: Hosted, partition: TopicPartition, mark_before: int | None) -> None:
         leadership = hosted.leadership
-        if leadership is None:
-            return
+        if leadership is None or hosted.config.min_insync_replicas < self._isr_min:
+            return  # alone, or a topic that asks for less: offsets of groups, and what the boss makes
         record, key = leadership.record, (node.process.name, partition)
         was_small_at = self._small.pop(key, None)
         if len(record.isr) >= self._isr_min:

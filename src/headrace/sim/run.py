@@ -90,10 +90,13 @@ class Run:
         """All partitions that must lose nothing."""
         if not self.scenario.transactors:
             return self.partitions
-        kept = [*self.partitions, *self.transacted]
-        for topic, setting in transacting.INTERNAL_PARTITIONS.items():
-            kept += [TopicPartition(topic, at) for at in range(int(transacting.SETTINGS[setting]))]
-        return kept
+        internal = [
+            TopicPartition(topic, at)
+            for topic, setting in transacting.INTERNAL_PARTITIONS.items()
+            for at in range(int(transacting.SETTINGS[setting]))
+        ]
+        # Faults that are aimed strike the leaders of the first two: a coordinator, and one of those who hear from it.
+        return [internal[0], *self.transacted, *self.partitions, *internal[1:]]
 
     @property
     def _copies(self) -> int:

@@ -89,13 +89,16 @@ class _Transactor:
 
     async def transaction(self, producer: Producer) -> bool:
         """Whether the producer can go on."""
+        try:
+            await producer.begin()
+        except KafkaError:
+            return False
         self._count += 1
         number = self._count
         txn = f"{self._name}#{number}"
         history, now_s = self._work.history, self._work.history.now_s
         ended = "aborted"
         try:
-            await producer.begin()
             await self._send(producer, txn)
             if self._random.random() < 0.5:
                 history.add(TxnOffset(now_s(), self._name, txn, number))

@@ -176,8 +176,8 @@ def _rewrite(files: Files, plan: Plan, rules: Rules, group: Sequence[Source]) ->
                     if read >= STEP_BYTES:
                         yield Worked(read, output.take_written())
                         read = 0
-        yield Worked(read, output.take_written())
         size = output.finish()
+        yield Worked(read, output.take_written())
         is_done = True
         yield Rewritten(group[0].base_offset, group[-1].end_offset, size)
     finally:

@@ -112,6 +112,11 @@ class Log:
         if self.cleaning is not None:
             self.cleaning.interrupt()
 
+    def _finish_swap(self) -> None:
+        """Which segments there are is about to be counted."""
+        if self.cleaning is not None:
+            self.cleaning.finish_moves()
+
     def segments_replaced(self) -> None:
         """Compaction has put others in their places."""
         self._unsynced.keep_only(self.segments)
@@ -223,8 +228,7 @@ class Log:
             self._unsynced.directories.add(self.directory)
 
     def _base_for(self, first: BatchHeader) -> int:
-        """A segment begins where the one before ends, though its first batch may not: a leader leaves out offsets that
-        it compacted. After a crash such a gap cannot be told from a loss."""
+        """Where the segment before ends, though a leader leaves out what it compacted: a gap would look like a loss."""
         near = first.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
         return self.log_end_offset if near else first.base_offset
 
@@ -338,16 +342,18 @@ class Log:
         if offset <= self.log_start_offset:
             return
         self.shared.changing()
+        self._finish_swap()
         self.log_start_offset = offset
         self._drop_first(retention.below(self.segments, offset))
 
     def _drop_first(self, count: int) -> None:
         if not count:
             return
-        self._interrupt_cleaning()
         # The batches go from which producer state could be built if its snapshot were lost.
         self._unsynced.sync_files(self.shared.files, self.directory)
         first_offset = self.segments[count].base_offset
+        if self.cleaning is not None:
+            self.cleaning.dropping(first_offset)
         # Durable before the files go: recovery must not take a hole for lost records. And no further than to where
         # the files begin, since the log start may go back in a crash.
         if self.epochs.truncate_from_start(first_offset):
@@ -359,6 +365,7 @@ class Log:
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Drops old segments by time and size, only of committed records. Returns how many."""
+        self._finish_swap()
         count = retention.expired(self.segments, self.segments.config, now_ms, min(high_watermark, self.log_end_offset))
         if not count:
             return 0

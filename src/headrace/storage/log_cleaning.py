@@ -1,8 +1,8 @@
 """One log while a round of compaction works on it: what the loop does between the steps that are taken apart from it.
 
 A new segment takes the place of its sources in four moves, with a sync of the directory after each. From the first one
-on a death ends with the new segment in place, see `swapping.py`; before it, with the old ones. Whoever cuts or drops
-segments meanwhile ends the round: moves that were begun are then finished at once.
+on a death ends with the new segment in place, see `swapping.py`; before it, with the old ones. Whoever cuts segments
+meanwhile, or drops some that the round still needs, ends it: moves that were begun are finished at once.
 """
 
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ class LogCleaning:
         self.plan = Plan(
             directory=log.directory,
             config=log.config,
-            sources=tuple(_source(segment) for segment in log.segments if segment.end_offset <= dirt.end_offset),
+            sources=tuple(_source(segment) for segment in log.segments if segment.base_offset < dirt.end_offset),
             first_dirty_offset=dirt.first_dirty_offset,
             txn_indexes=tuple(segment.path_of(TXN_INDEX_SUFFIX) for segment in log.segments if segment.aborted.size),
             last_of_producers=_last_of_producers(log),
@@ -43,6 +43,8 @@ class LogCleaning:
             keys_max=keys_max,
             chunk_bytes=chunk_bytes,
         )
+        self._in_place_up_to = log.segments[0].base_offset
+        """Segments before that offset have been through the round."""
         log.cleaning = self
 
     # Putting a segment in its place
@@ -50,6 +52,7 @@ class LogCleaning:
     def begin_swap(self, made: Rewritten) -> None:
         assert self.is_wanted and self._moves is None
         self._moves = self._swap(made)
+        self._in_place_up_to = made.end_offset
         self.move()
 
     @property
@@ -63,6 +66,12 @@ class LogCleaning:
     def move(self) -> None:
         if self._moves is not None and next(self._moves, self) is self:
             self._moves = None
+
+    def finish_moves(self) -> None:
+        """At once, and so on the loop."""
+        while self._moves is not None:
+            self.sync()
+            self.move()
 
     def _swap(self, made: Rewritten) -> Iterator[None]:
         log, files = self._log, self._log.shared.files
@@ -86,9 +95,13 @@ class LogCleaning:
         """The segments are about to change."""
         self.is_wanted = False
         self._log.cleaning = None
-        while self._moves is not None:
-            self.sync()
-            self.move()
+        self.finish_moves()
+
+    def dropping(self, first_offset: int) -> None:
+        """The round goes on if it needs none of them any more."""
+        assert self._moves is None
+        if first_offset > self._in_place_up_to:
+            self.interrupt()
 
     def abandon(self) -> None:
         """The files stay as they are, as after a death."""

@@ -97,16 +97,25 @@ class Directory:
                 node.sync()
 
     def lose_power(self, survives: Survives) -> None:
-        for name in sorted(self.entries.keys() | self._synced.keys()):
-            seen, durable = self.entries.get(name), self._synced.get(name)
-            node = seen if seen is durable or survives() else durable
+        seen = dict(self.entries)
+        for name in sorted(seen.keys() | self._synced.keys()):
+            now, durable = seen.get(name), self._synced.get(name)
+            node = now if now is durable or survives() else durable
             if node is None:
                 self.entries.pop(name, None)
             else:
                 self.entries[name] = node
+        self._keep_renamed(seen)
         self.sync()
         for node in self.entries.values():
             node.lose_power(survives)
+
+    def _keep_renamed(self, seen: "dict[str, Node]") -> None:
+        """File systems rename in one step: what was there under an old name is there under that, or under the new."""
+        lost = set(self._synced.values()) - set(self.entries.values())
+        for name, node in seen.items():
+            if node in lost:
+                self.entries[name] = node
 
 
 Node: TypeAlias = Inode | Directory

@@ -13,6 +13,7 @@ from headrace.storage.segment import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
+    Segment,
     file_name,
     offsets_of,
 )
@@ -48,14 +49,16 @@ def open_log(
     epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
     _drop_deleted(segments, epochs)
     recovery: Recovery | None = None
+    scanned: list[Segment] = []
     if not len(segments):
         end_offset = log_start_offset
     elif is_clean:
         end_offset = segments[-1].find_end() if known_end_offset is None else known_end_offset
         segments[-1].end_offset = end_offset
     else:
-        scanned_from = segments.index_of(recovery_point)
+        first = segments.index_of(recovery_point)
         recovery = recover(segments, recovery_point, epochs)
+        scanned = list(segments)[first:]
         end_offset = recovery.end_offset
     _require_no_hole(segments)
     first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
@@ -67,19 +70,12 @@ def open_log(
         segments,
         epochs,
         epoch_on_disk=epochs.latest,
-        producers=producer_state.load(
-            shared.files,
-            directory,
-            snapshots,
-            segments,
-            end_offset,
-            reindex=[] if recovery is None else list(segments)[scanned_from:],
-        ),
+        producers=producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned),
         log_start_offset=first_offset,
         log_end_offset=end_offset,
         recovery_point=end_offset if is_clean else min(recovery_point, end_offset),
         recovery=recovery,
-        unsynced_segments=list(segments)[scanned_from:-1] if recovery is not None else [],
+        unsynced_segments=scanned[:-1],
     )
     log = Log(shared, directory, topic_id, config, contents)
     if (entries is None or recovery is not None) and epochs.entries != (entries or ()):

@@ -21,13 +21,13 @@ class RollLimits:
         self.timestamp_max = self.offset_max = NEVER
 
     def are_exceeded(self, config: LogConfig, segment: Segment, header: BatchHeader, end: int) -> bool:
-        """Whether `segment` has no place for a batch that would end at `end`. An empty one takes any."""
+        """Whether `segment` has no place for a batch that would end at `end`. An empty one takes any that is near."""
         first_timestamp = segment.first_timestamp()
         self.bytes_max = config.segment_bytes
         self.timestamp_max = first_timestamp + age_ms_max(config, segment) if first_timestamp >= 0 else NEVER
         self.offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
-        are_exceeded = end > header.size and (
-            end > self.bytes_max or header.max_timestamp > self.timestamp_max or header.last_offset > self.offset_max
+        are_exceeded = header.last_offset > self.offset_max or (
+            end > header.size and (end > self.bytes_max or header.max_timestamp > self.timestamp_max)
         )
         if not segment.size:
             self.forget()  # they depend on what is about to be written

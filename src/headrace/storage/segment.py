@@ -169,7 +169,8 @@ class Segment:
         if not position:
             self._first_timestamp = None
         for _, header in batches:
-            if header.max_timestamp > self.max_timestamp:
+            # A batch that compaction emptied has a time, and no record of it.
+            if header.max_timestamp > self.max_timestamp and header.record_count:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.base_offset + header.last_offset_delta
             if self._first_timestamp is None and not position:
@@ -433,7 +434,7 @@ class Segment:
         self.end_offset = self.base_offset
         for _, kept in walk(self.log, offset_index.last_position(), position):
             self.end_offset = kept.last_offset + 1
-            if kept.max_timestamp > self.max_timestamp:
+            if kept.max_timestamp > self.max_timestamp and kept.record_count:
                 self.max_timestamp, self.max_timestamp_offset = kept.max_timestamp, kept.last_offset
         if not position:
             self._first_timestamp = None

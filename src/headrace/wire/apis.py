@@ -162,7 +162,7 @@ APIS: Final = MappingProxyType(
             _api(
                 transactions.ListTransactionsRequest,
                 transactions.ListTransactionsResponse,
-                "Version 2 (a regular expression for ids) is not spoken.",
+                "A pattern for ids (version 2) knows no flags, named groups and Unicode classes.",
             ),
             _between_nodes(replication.StepDownRequest, replication.StepDownResponse, "Headrace's own."),
             _api(

@@ -46,7 +46,7 @@ def payload(batch: Buffer, header: BatchHeader, pos: int = 0) -> bytes:
     return bytes(packed) if codec is Codec.NONE else decompress(codec, packed, DECOMPRESSED_BYTES_MAX)
 
 
-def scan(data: bytes, count: int) -> Scanned:
+def scan(data: bytes, count: int) -> Scanned:  # noqa: C901  # a call costs as much as a record
     """The `count` records that fill `data` exactly, offsets rising. ProtocolError for anything else."""
     keys: list[bytes | None] = []
     deltas: list[int] = []
@@ -58,34 +58,40 @@ def scan(data: bytes, count: int) -> Scanned:
     last_delta = -1
     try:
         for at in range(count):
-            length = data[pos]
-            pos += 1
-            if length < 128:
-                length >>= 1
+            # Varints of one and two bytes are read in place.
+            end = data[pos]
+            if end < 128:
+                end = pos + 1 + (end >> 1)
+                pos += 2
+            elif (second := data[pos + 1]) < 128:
+                end = pos + 2 + (second << 6 | (end & 127) >> 1)
+                pos += 3
             else:
-                length, pos = long_varint(data, pos)
-            end = pos + length
-            pos += 1  # attributes
+                length, pos = long_varint(data, pos + 1)
+                end = pos + length
+                pos += 1
             while data[pos] > 127:  # the timestamp
                 pos += 1
-            pos += 1
-            delta = data[pos]
-            pos += 1
+            delta = data[pos + 1]
             if delta < 128:
                 delta >>= 1
+                pos += 2
+            elif (second := data[pos + 2]) < 128:
+                delta = second << 6 | (delta & 127) >> 1
+                pos += 3
             else:
-                delta, pos = long_varint(data, pos)
+                delta, pos = long_varint(data, pos + 2)
             length = data[pos]
             pos += 1
             if length == _NULL:
                 add_key(None)
+            elif length <= 2 * KEY_BYTES_MAX:
+                length >>= 1
+                add_key(data[pos : pos + length])
+                pos += length
             else:
-                if length < 128:
-                    length >>= 1
-                else:
-                    length, pos = long_varint(data, pos)
-                key = data[pos : pos + length]
-                add_key(key if length <= KEY_BYTES_MAX else key_id(key))
+                length, pos = (length >> 1, pos) if length < 128 else long_varint(data, pos)
+                add_key(key_id(data[pos : pos + length]))
                 pos += length
             if data[pos] == _NULL:
                 tombstones.append(at)
@@ -114,9 +120,29 @@ def kept(data: bytes, scanned: Scanned, lost: Sequence[int]) -> bytes:
     return b"".join(parts)
 
 
-def timestamp_deltas(data: bytes) -> list[int]:
-    """Of the records in `data`, which a scan found to be well formed."""
-    return [delta for _, _, delta, _ in _split(data)]
+def newest_delta(data: bytes) -> int:
+    """The highest timestamp, counted from the batch's, of records that a scan found to be well formed."""
+    newest = -(1 << 63)
+    pos = 0
+    size = len(data)
+    while pos < size:
+        end = data[pos]
+        if end < 128:
+            end = pos + 1 + (end >> 1)
+            pos += 2
+        elif (second := data[pos + 1]) < 128:
+            end = pos + 2 + (second << 6 | (end & 127) >> 1)
+            pos += 3
+        else:
+            length, pos = long_varint(data, pos + 1)
+            end = pos + length
+            pos += 1
+        delta = data[pos]
+        delta = (delta >> 1) ^ -(delta & 1) if delta < 128 else long_varint(data, pos + 1)[0]
+        if delta > newest:
+            newest = delta
+        pos = end
+    return newest
 
 
 def moved_in_time(data: bytes, shift_ms: int) -> bytes:

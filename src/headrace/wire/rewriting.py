@@ -13,7 +13,7 @@ from headrace.wire.batch import (
     crc_of,
 )
 from headrace.wire.compression import Codec, compress
-from headrace.wire.record_scan import moved_in_time, timestamp_deltas
+from headrace.wire.record_scan import moved_in_time, newest_delta
 
 INT64_MAX = 2**63 - 1
 NO_TIMESTAMP = -1
@@ -38,7 +38,7 @@ def repacked(header: BatchHeader, records: bytes, count: int, horizon_ms: int | 
         attributes, base_timestamp = attributes | DELETE_HORIZON, horizon_ms
     max_timestamp = header.max_timestamp
     if not header.is_log_append_time:
-        max_timestamp = base_timestamp + max(timestamp_deltas(records))
+        max_timestamp = base_timestamp + newest_delta(records)
     codec = header.codec
     packed = records if codec is Codec.NONE else compress(codec, records)
     return _packed(header, packed, attributes, base_timestamp, max_timestamp, count)

@@ -223,6 +223,12 @@ class Groups:
             group.disconnected(member_id, waiter, self._broker.clock.monotonic_ms())
             self.settle(group)
 
+    def answer_all(self) -> None:
+        """The node stops: nobody shall wait for others who cannot come any more."""
+        for group in {group for waiting in self._parked.values() for group, _ in waiting.values()}:
+            group.send_away(ErrorCode.NOT_COORDINATOR)
+            self.settle(group)
+
     @property
     def parked(self) -> int:
         return sum(map(len, self._parked.values()))
@@ -241,6 +247,7 @@ class Groups:
             return
         for group in self._open.get(index, {}).pop(producer_id, ()):
             self.offsets_committed += group.offsets.end(producer_id, committed)
+            self.settle(group)
 
     # Leaderships of `__consumer_offsets`.
 

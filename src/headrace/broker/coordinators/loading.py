@@ -33,6 +33,9 @@ class Load(Protocol):
     def hosted(self) -> Hosted: ...
     @property
     def is_over(self) -> bool: ...
+    def begin(self) -> None:
+        """Whatever was read before counts no more."""
+
     def was_read(self, end_offset: int) -> None: ...
 
 
@@ -67,6 +70,7 @@ class Loading:
             return
         try:
             if self._steps is None:
+                load.begin()
                 self._steps = _read(load, self._replay)
             next(self._steps)
         except StopIteration:
@@ -92,7 +96,7 @@ def _read(load: Load, replay: Replay) -> Iterator[None]:
     while offset < end_offset:
         try:
             chunk = bytes(hosted.log.read(offset, READ_BYTES, end_offset, True))
-            stop_at = STEP_BYTES
+            before, stop_at = offset, STEP_BYTES
             for pos, header in headers(chunk):
                 replay(hosted.index, header, chunk, pos)
                 offset = header.base_offset + header.last_offset_delta + 1
@@ -104,4 +108,6 @@ def _read(load: Load, replay: Replay) -> Iterator[None]:
             raise CorruptLog(f"{hosted} cannot be read at offset {offset}: {error}") from error
         if not chunk:
             break  # Compaction left nothing behind this offset.
+        if offset == before:
+            raise CorruptLog(f"{hosted} holds no whole batch at offset {offset}")
     load.was_read(end_offset)

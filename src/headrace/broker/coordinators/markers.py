@@ -77,7 +77,8 @@ class Ask(Protocol):
 
 Lane = tuple[int, bool]
 """A node, and whether it is the lane for slow partitions."""
-Due = dict[Ending, set[TopicPartition]]
+Due = dict[Ending, dict[TopicPartition, None]]
+"""In an order that is the same in every run."""
 
 
 class Markers:
@@ -107,7 +108,7 @@ class Markers:
 
     def send(self, ending: Ending) -> None:
         self._endings.setdefault(ending.index, {})[ending] = None
-        self._route(ending, list(ending.remaining))
+        self._route(ending, sorted(ending.remaining))
         self._settle(ending)
 
     def drop(self, index: int) -> None:
@@ -138,12 +139,12 @@ class Markers:
                 self._again(ending, partition)
                 continue
             lane = leader, partition in self._slow
-            self._due.setdefault(lane, {}).setdefault(ending, set()).add(partition)
+            self._due.setdefault(lane, {}).setdefault(ending, {})[partition] = None
             if lane not in self._senders:
                 self._senders[lane] = self._loop.create_task(self._drain(lane))
 
     def _again(self, ending: Ending, partition: TopicPartition) -> None:
-        self._later.setdefault(ending, set()).add(partition)
+        self._later.setdefault(ending, {})[partition] = None
         if self._retry is None:
             self._retry = self._loop.call_later(self._retry_s, self._reroute)
 
@@ -235,7 +236,9 @@ def _taken(due: Due) -> Due:
             room -= len(partitions)
             batch[ending] = due.pop(ending)
         else:
-            batch[ending] = {partitions.pop() for _ in range(room)}
+            batch[ending] = dict.fromkeys(list(partitions)[:room])
+            for partition in batch[ending]:
+                del partitions[partition]
             room = 0
     return batch
 
@@ -244,7 +247,7 @@ def _request(batch: Due) -> WriteTxnMarkersRequest:
     return WriteTxnMarkersRequest(markers=[_marker(ending, partitions) for ending, partitions in batch.items()])
 
 
-def _marker(ending: Ending, partitions: set[TopicPartition]) -> WritableTxnMarker:
+def _marker(ending: Ending, partitions: Iterable[TopicPartition]) -> WritableTxnMarker:
     by_topic: dict[str, list[int]] = {}
     for topic, index in sorted(partitions):
         by_topic.setdefault(topic, []).append(index)

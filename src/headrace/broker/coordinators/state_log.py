@@ -137,8 +137,8 @@ class StateLog:
         if hosted.topic != self.topic:
             return
         self._ended(hosted)  # Under another epoch it is read anew: what waits belongs to the one before.
-        led = self._led[hosted.index] = _Led(self._broker, hosted, self._loaded)
-        self._keeper.begin(hosted.index, hosted.leader_epoch)
+        led = self._led[hosted.index] = _Led(self._broker, hosted, self._keeper, self._loaded)
+        led.begin()
         self._loading.start(led)
 
     def _ended(self, hosted: Hosted) -> None:
@@ -160,14 +160,18 @@ class StateLog:
 class _Led:
     """One leadership: whether its state is in memory, and who waits for what it appended."""
 
-    def __init__(self, broker: Broker, hosted: Hosted, on_loaded: "Callable[[_Led], None]") -> None:
+    def __init__(self, broker: Broker, hosted: Hosted, keeper: Keeper, on_loaded: "Callable[[_Led], None]") -> None:
         self.hosted = hosted
         self.is_loaded = self.is_over = False
         self.began_ms = broker.clock.monotonic_ms()
         self._broker = broker
+        self._keeper = keeper
         self._on_loaded = on_loaded
         self._pending: deque[tuple[int, Then]] = deque()
         self._is_due = False
+
+    def begin(self) -> None:
+        self._keeper.begin(self.hosted.index, self.hosted.leader_epoch)
 
     def was_read(self, end_offset: int) -> None:
         """What came from an earlier leader is told to nobody before it is committed."""

@@ -59,6 +59,8 @@ class Transactions:
         self._broker = broker
         self._kept: dict[int, dict[str, Kept]] = {}
         self._epochs: dict[int, int] = {}
+        self._incomplete: dict[int, dict[Kept, Transaction]] = {}
+        """All markers are written, but the log took no record: it is tried again."""
         self._waiting_for_ids: set[asyncio.Task[None]] = set()
         self.ongoing: dict[Kept, None] = {}
         """Those that may time out."""
@@ -324,10 +326,25 @@ class Transactions:
                 self.committed += known.commits
                 self.aborted += not known.commits
             elif not kept.is_pending:
-                # Nothing was appended. If the leadership is over, the next one sends the markers again.
-                self._broker.loop.call_later(COMPLETE_RETRY_S, self._marked, kept, known)
+                self._complete_later(kept, known)
 
         self._decide(kept, transaction.completed(known, self._broker.clock.wall_ms()), completed)
+
+    def _complete_later(self, kept: Kept, known: Transaction) -> None:
+        """Nothing was appended. If the leadership is over, the next one sends the markers again."""
+        index = kept.index
+        if index not in self._incomplete:
+            self._incomplete[index] = {}
+            self._broker.loop.call_later(COMPLETE_RETRY_S, self._complete_again, index)
+        self._incomplete[index][kept] = known
+
+    def _complete_again(self, index: int) -> None:
+        """While one is refused the others need not ask."""
+        for kept, known in self._incomplete.pop(index).items():
+            if index in self._incomplete:
+                self._incomplete[index][kept] = known
+            else:
+                self._marked(kept, known)
 
 
 class _Answer:

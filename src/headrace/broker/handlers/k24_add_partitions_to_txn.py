@@ -4,12 +4,15 @@ From 4 on it comes from nodes, for many transactions at once: a leader asks befo
 2 knows that a fenced producer has an error of its own (90 instead of 47), 3 flexible.
 """
 
+from itertools import chain
+
 from headrace.broker.broker import Broker
 from headrace.broker.handlers.transactional import epoch_error, may_use, unwritable
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
 from headrace.core.transaction import Claim, TopicPartition
 from headrace.errors import ErrorCode
+from headrace.wire.errors import ProtocolError
 from headrace.wire.messages.transactions import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -23,10 +26,14 @@ from headrace.wire.messages.transactions import (
 BATCHED_SINCE = 4
 FENCED_SINCE = 2
 
+PARTITIONS_MAX = 200_000
+"""In one request. Whoever sends more is disconnected."""
+
 Codes = dict[TopicPartition, ErrorCode]
 
 
 def handle(broker: Broker, request: Request[AddPartitionsToTxnRequest]) -> None:
+    _check_size(request.body)
     if request.version >= BATCHED_SINCE:
         _Batched(broker, request).start()
         return
@@ -47,6 +54,12 @@ def handle(broker: Broker, request: Request[AddPartitionsToTxnRequest]) -> None:
         answer(refused)
         return
     broker.transactions.add_partitions(body.v3_and_below_transactional_id, claim, frozenset(partitions), settled)
+
+
+def _check_size(body: AddPartitionsToTxnRequest) -> None:
+    topics = chain(body.v3_and_below_topics, *(one.topics for one in body.transactions))
+    if sum(1 + len(topic.partitions) for topic in topics) > PARTITIONS_MAX:
+        raise ProtocolError(f"more than {PARTITIONS_MAX} partitions cannot be added to transactions at once")
 
 
 def _partitions(topics: list[AddPartitionsToTxnTopic]) -> list[TopicPartition]:

@@ -1,5 +1,7 @@
 """DescribeTransactions, version 0: transactional ids that this node coordinates, and what is open or about to end."""
 
+import asyncio
+
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.transactions import Kept
 from headrace.broker.handlers.transactional import may_use
@@ -14,10 +16,16 @@ from headrace.wire.messages.transactions import (
     DescribeTransactionsResponse,
 )
 
+SLICE = 1_000
+"""Ids that are looked at in one turn of the loop."""
 
-def handle(broker: Broker, request: Request[DescribeTransactionsRequest]) -> None:
-    described = [_described(broker, request.principal, one) for one in request.body.transactional_ids]
-    request.reply(DescribeTransactionsResponse(transaction_states=described))
+
+async def handle(broker: Broker, request: Request[DescribeTransactionsRequest]) -> DescribeTransactionsResponse:
+    asked, described = request.body.transactional_ids, []
+    for at in range(0, len(asked), SLICE):
+        described += [_described(broker, request.principal, one) for one in asked[at : at + SLICE]]
+        await asyncio.sleep(0)
+    return DescribeTransactionsResponse(transaction_states=described)
 
 
 def _described(broker: Broker, principal: str, transactional_id: str) -> DescribedTransaction:

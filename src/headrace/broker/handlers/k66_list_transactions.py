@@ -1,6 +1,6 @@
-"""ListTransactions, versions 0-1: the transactional ids that this node coordinates, by state and producer id.
+"""ListTransactions, versions 0-2: the transactional ids that this node coordinates, by state and producer id.
 
-1 also by how long a transaction takes already. 2 has a pattern for ids, and is not spoken.
+1 also by how long a transaction takes already, 2 by a regular expression for the whole id.
 """
 
 import asyncio
@@ -9,27 +9,35 @@ from headrace.broker.broker import Broker
 from headrace.broker.handlers.transactional import may_use
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
+from headrace.core.regex import InvalidPattern, Pattern
 from headrace.core.transaction import STATES, State, Transaction
 from headrace.errors import ErrorCode
 from headrace.wire.messages.transactions import ListedTransaction, ListTransactionsRequest, ListTransactionsResponse
 
 SLICE = 2_000
-"""Ids that are looked at in one turn of the loop."""
+"""Ids that are looked at in one turn of the loop; with a pattern their characters."""
 
 
 async def handle(broker: Broker, request: Request[ListTransactionsRequest]) -> ListTransactionsResponse:
     transactions, body = broker.transactions, request.body
     if transactions.log.is_loading:
         return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    try:
+        pattern = Pattern(body.transactional_id_pattern) if body.transactional_id_pattern else None
+    except InvalidPattern:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
     states = {STATES[name] for name in body.state_filters if name in STATES}
     unknown = [name for name in body.state_filters if name not in STATES]
     wanted = _Wanted(body, states, broker.clock.wall_ms())
     listed = []
-    for at, kept in enumerate(list(transactions)):
-        if at % SLICE == SLICE - 1:
-            await asyncio.sleep(0)
+    work = 0
+    for kept in list(transactions):
         known, transactional_id = kept.transaction, kept.transactional_id
-        if known is None or not wanted.has(known):
+        work += 1 if pattern is None else 1 + len(transactional_id)
+        if work > SLICE:
+            work = 0
+            await asyncio.sleep(0)
+        if known is None or not wanted.has(known) or (pattern is not None and not pattern.matches(transactional_id)):
             continue
         if may_use(broker, request.principal, Operation.DESCRIBE, transactional_id):
             listed.append(

@@ -177,10 +177,11 @@ class DescribeTransactionsResponse(Message, api=65, versions=(0, 0), flexible=0)
     transaction_states: list[DescribedTransaction]
 
 
-class ListTransactionsRequest(Message, api=66, versions=(0, 1), flexible=0):
+class ListTransactionsRequest(Message, api=66, versions=(0, 2), flexible=0):
     state_filters: list[String] = field(default_factory=list)
     producer_id_filters: list[Int64] = field(default_factory=list)
     duration_filter: Int64 = field(default=-1, since=1)
+    transactional_id_pattern: String | None = field(default=None, since=2)
 
 
 class ListedTransaction(Struct):
@@ -189,7 +190,7 @@ class ListedTransaction(Struct):
     transaction_state: String
 
 
-class ListTransactionsResponse(Message, api=66, versions=(0, 1), flexible=0):
+class ListTransactionsResponse(Message, api=66, versions=(0, 2), flexible=0):
     throttle_time_ms: Int32 = 0
     error_code: Int16 = 0
     unknown_state_filters: list[String] = field(default_factory=list)
