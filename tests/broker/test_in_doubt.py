@@ -47,10 +47,15 @@ async def elections_under_load(trio: Trio, faults: Sequence[Fault | None], late_
     trio.world.store_opened = opened  # type: ignore[method-assign]  # the world calls what is there
     for node in NODES:
         opened(trio.store(node))
-    for _ in range(2):
+    for deaf in (1, 2):
         victim = trio.record().leader
         if victim in NODES and trio.world.nodes[victim - 1].is_serving:
+            # Whoever acknowledges what some of the ISR, or all of it, cannot have heard of is found out.
+            for follower in [n for n in NODES if n != victim][:deaf]:
+                trio.world.network.cut(f"node{victim}", f"node{follower}")
+            await asyncio.sleep(0.4)
             certainly_dead(trio, victim)
+            trio.world.network.heal_all()
             await asyncio.sleep(1)
             trio.world.nodes[victim - 1].start()
         await asyncio.sleep(3)

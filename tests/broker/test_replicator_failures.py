@@ -41,6 +41,8 @@ async def test_t461_1_a_disk_error_of_one_partition_leaves_the_others_alone() ->
         await bench.until_equal(*range(1, 50))
         assert bench.failed_indexes == [0]
         assert bench.replicator.lag(bench[0]) is None and bench.replicator.lag(bench[1]) == 0
+        lags = [line for line in replicator_metrics.lag_series(bench.replicator) if 'partition="1"' in line]
+        assert len(lags) == 1 and 'partition="0"' not in lags[0]
         assert bench[0].fault is ErrorCode.NONE  # not offline, and not announced: it leaves the ISR by its lag
         assert not bench.faults.offline_directories
 

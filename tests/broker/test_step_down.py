@@ -209,12 +209,20 @@ def test_t7_5_leaderships_move_under_load_and_nothing_acknowledged_is_lost() -> 
         acked: list[tuple[int, bytes]] = []
         async with Producer(trio.world.bootstrap, outside=trio.outside, linger_ms=1) as producer:
 
+            async def send(number: int) -> None:
+                value = b"%d" % number
+                told = await producer.send(TOPIC, value, partition=0)
+                acked.append((told.offset, value))
+
             async def load() -> None:
-                for number in range(300):
-                    value = b"%d" % number
-                    told = await producer.send(TOPIC, value, partition=0)
-                    acked.append((told.offset, value))
-                    await asyncio.sleep(0.02)
+                """Always with records on their way to the followers, which takes longer than the next one comes."""
+                network = trio.world.network
+                network.delay_s_min, network.delay_s_max = 0.01, 0.02
+                sending = []
+                for number in range(600):
+                    sending.append(asyncio.create_task(send(number)))
+                    await asyncio.sleep(0.01)
+                await asyncio.gather(*sending)
 
             loading = asyncio.create_task(load())
             for _ in range(3):
@@ -228,10 +236,10 @@ def test_t7_5_leaderships_move_under_load_and_nothing_acknowledged_is_lost() -> 
                 assert await elect(trio, trio.controller_id) == 0
                 assert trio.record().leader == following
             await loading
-        assert len(acked) == 300
+        assert len(acked) == 600
         client = await trio.client(trio.record().leader)
         values = await client.read_all()
         assert [values[offset] for offset, _ in acked] == [value for _, value in acked]
-        assert len(values) == 300  # nothing twice
+        assert len(values) == 600  # nothing twice
 
     play(scenario, replicates=True)

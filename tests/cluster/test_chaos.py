@@ -11,7 +11,6 @@ from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.etcd import EtcdCluster
 
 SECONDS = 60.0
-ETCD_SECONDS = 30.0
 ETCD_SESSION = {"broker.session.timeout.ms": "9000", "broker.heartbeat.interval.ms": "1000"}
 """No shorter: etcd's own elections take a second or two, in which no lease is kept alive."""
 
@@ -47,7 +46,7 @@ def test_nor_do_they_on_etcd_one_of_whose_members_is_killed_too(tmp_path: Path) 
     try:
         metadata = f"etcd://{','.join(etcd.addresses)}"
         with running_cluster(tmp_path / "cluster", metadata, ETCD_SESSION) as cluster:
-            play(cluster, MischiefWithEtcd(cluster, etcd, Random(seed)), ETCD_SECONDS, tmp_path)
+            play(cluster, MischiefWithEtcd(cluster, etcd, Random(seed)), SECONDS, tmp_path)
             logs = "".join(node.log_text() for node in cluster.nodes.values())
             assert "too_many_pings" not in logs, "etcd closed connections on which nodes pinged too often"
     finally:

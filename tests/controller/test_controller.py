@@ -1,9 +1,11 @@
 """The controller on a store in memory: what is asked for happens, is told, and is there for the next node."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 
 import pytest
 
+from headrace.controller import feed
 from headrace.controller.config_changes import DONE
 from headrace.controller.configs import Edit, EditKind
 from headrace.controller.controller import NOT_CONTROLLER, Controller
@@ -13,7 +15,7 @@ from headrace.core.cluster import ClusterImage, Diff
 from headrace.errors import ErrorCode
 from headrace.metadata import records
 from headrace.metadata.memory import MemoryData, MemoryStore
-from headrace.metadata.store import Cmp, MetadataStoreError, Put
+from headrace.metadata.store import Cmp, Event, MetadataStoreError, Put, Revision
 from headrace.system import SystemClock
 from tests.controller.world import SeededRandom, check_image, check_store, started
 
@@ -82,6 +84,31 @@ async def test_of_many_that_create_one_topic_one_does_and_the_others_hear_that_i
     refusals = [outcome for (outcome,) in outcomes if isinstance(outcome, Refusal)]
     assert len(refusals) == 19
     assert {refusal.code for refusal in refusals} == {ErrorCode.TOPIC_ALREADY_EXISTS}
+
+
+class TellsAllAtOnce(MemoryStore):
+    """As a store does that reads many revisions with one question."""
+
+    async def watch(self, prefix: bytes, after_rev: int) -> AsyncGenerator[Revision, None]:
+        del prefix
+        for rev in range(after_rev + 1, after_rev + 31):
+            yield Revision(rev, (Event(b"/elsewhere", b"", rev, rev),))
+        await asyncio.Event().wait()
+
+
+async def test_much_news_at_once_is_taken_in_over_many_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the beats of a node would wait for all of it, and its lease would end."""
+    monkeypatch.setattr(feed, "EVENTS_PER_TURN", 5)
+    image = ClusterImage(1, {})
+    fed = feed.Feed(TellsAllAtOnce(), image)
+    await fed.load()
+    fed.follow()
+    seen = []
+    while image.rev < 30:
+        seen.append(image.rev)
+        await asyncio.sleep(0)
+    assert {5, 10, 15, 20, 25} <= set(seen)
+    await fed.close()
 
 
 async def test_a_node_that_is_not_the_controller_refuses_and_sees_what_the_controller_does() -> None:

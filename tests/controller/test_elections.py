@@ -2,9 +2,11 @@
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.controller import moves
 from headrace.controller.controller import Controller, Elected
 from headrace.core.cluster import NO_LEADER
 from headrace.errors import ErrorCode
@@ -12,10 +14,10 @@ from headrace.metadata.memory import Fault
 from tests.controller.cluster import Nodes
 
 
-async def led_by_the_second(nodes: Nodes) -> Controller:
-    """Partition 0 of t with replicas 0 and 1, led by 1; 2 is the controller."""
+async def led_by_the_second(nodes: Nodes, partitions: int = 1) -> Controller:
+    """Partitions of t with replicas 0 and 1, led by 1; 2 is the controller."""
     await nodes.start(2, 0, 1)
-    await nodes.topic([[0, 1]])
+    await nodes.topic([[0, 1]] * partitions)
     await nodes.kill(0, lease_ends=True)
     await nodes.settled()
     await nodes.start(0)
@@ -50,6 +52,32 @@ async def test_without_an_answer_nothing_moves() -> None:
     assert outcome == [Elected("t", 0, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)]
     assert nodes.record() == record
     assert controller.moves.counts["step downs without answer"] == 1
+    await nodes.stop()
+
+
+async def test_many_leaderships_move_in_batches_and_a_silent_leader_is_asked_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stops serving all that it is asked about, and has two seconds for it."""
+    monkeypatch.setattr(moves, "MOVES_AT_ONCE", 2)
+    nodes = Nodes()
+    controller = await led_by_the_second(nodes, partitions=5)
+    nodes.answer = lambda _: None
+    outcome = await controller.elect_leaders("preferred", None)
+    assert outcome == [Elected("t", index, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE) for index in range(5)]
+    assert [of.partition for _, of in nodes.stepped_down] == [0, 1]
+    nodes.stepped_down.clear()
+    led: list[list[int]] = []
+
+    def note(_: int) -> ErrorCode:
+        led.append([nodes.record(index).leader for index in range(5)])
+        return ErrorCode.NONE
+
+    nodes.answer = note
+    outcome = await controller.elect_leaders("preferred", None)
+    assert outcome == [Elected("t", index, ErrorCode.NONE) for index in range(5)]
+    assert [of.partition for _, of in nodes.stepped_down] == [0, 1, 2, 3, 4]
+    assert led == [[1] * 5, [0, 0, 1, 1, 1], [0, 0, 0, 0, 1]]
     await nodes.stop()
 
 

@@ -87,6 +87,19 @@ def test_a_fenced_follower_of_a_busy_partition_leaves_in_time() -> None:
     assert world.out_of_sync()
 
 
+def test_what_a_fenced_follower_asks_while_nothing_happens_does_not_keep_it_in_sync() -> None:
+    """T227-17."""
+    world = LedWorld()
+    world.join(leader_epoch=0)
+    world.replica.lead(1)
+    world.answer(world.sessions.changed(world.replica))
+    for _ in range(5):
+        world.now_ms += LAG_MS // 4
+        world.poll()
+    world.produce(world.replica)
+    assert world.out_of_sync()
+
+
 def test_a_replaced_incarnation_that_wakes_up_has_no_session_and_counts_no_more() -> None:
     """T227-20."""
     world = LedWorld()
@@ -186,6 +199,25 @@ def test_followers_of_many_busy_partitions_under_a_small_budget_stay_while_they_
                 entry = world.follower(index).entry
                 assert entry is not None
                 fetched[index] = entry.fetch_offset + batches
+        assert not any(world.out_of_sync(index) for index in range(80))
+
+
+def test_a_follower_whose_turn_comes_seldom_is_in_sync_as_of_the_answer_that_brought_everything() -> None:
+    """T227-30: a round takes less than the largest lag, two take more, and the log has grown at each listing."""
+    world = LedWorld(80)
+    world.join(*[0] * 80)
+    for replica in world.replicas:
+        world.produce(replica)
+    fetched: dict[int, int] = {}
+    for _ in range(600):
+        world.now_ms += LAG_MS // 120
+        for index in fetched:
+            world.produce(world.replicas[index])
+        reply = world.poll(*(Ask(T, index, offset) for index, offset in fetched.items()), max_bytes=1)
+        assert isinstance(reply, Reply)
+        served = [index for (_, index), part in reply.parts.items() if part.records]
+        assert len(served) == 1
+        fetched = {index: world.replicas[index].log_end_offset for index in served}
         assert not any(world.out_of_sync(index) for index in range(80))
 
 

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 EVERYTHING = b"/"
 NOTHING = Diff()
+EVENTS_PER_TURN = 2_000
+"""A store tells much at once when many leaders change: beats and requests must not wait for all of it."""
 RETRY_S = 0.1
 RETRY_UNREADABLE_S = 1.0
 
@@ -72,9 +74,14 @@ class Feed:
                 if self._must_load:
                     await self.load()
                 async with contextlib.aclosing(self._store.watch(EVERYTHING, self.rev)) as revisions:
+                    events = 0
                     async for revision in revisions:
                         self.failure = ""
                         self._apply(self.deltas.of_revision(revision), revision.rev)
+                        events += len(revision.events)
+                        if events >= EVENTS_PER_TURN:
+                            events = 0
+                            await asyncio.sleep(0)
                 await asyncio.sleep(RETRY_S)  # the store was closed
             except Compacted:
                 self._must_load = True

@@ -7,7 +7,7 @@ a newer one is asked about again.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from headrace.controller import writing
@@ -21,6 +21,10 @@ log = logging.getLogger(__name__)
 STEP_DOWN_S = 2.0
 ROUNDS = 3
 """How often a partition whose record keeps changing is asked about."""
+
+
+MOVES_AT_ONCE = 1_000
+"""A leader has two seconds to step down from all that it is asked about, and serves none of it until it has moved."""
 
 
 class StepDown(NamedTuple):
@@ -50,15 +54,21 @@ class Moves:
         self, partitions: Iterable[tuple[Topic, int]], wanted: Wanted, timeout_ms: int = 0
     ) -> dict[tuple[bytes, int], ErrorCode | None]:
         """By topic id and index: NONE when it moved, why not, or None when that is not known. Raises NotController."""
-        work = _Move(self._ledger, wanted, list(partitions))
-        for _ in range(ROUNDS):
-            asked = work.ask_for()
-            if not asked:
-                break
-            work.answered(await self._ask_all(asked))
-            await self._ledger.settle(work.attempt, timeout_ms)
-        self.counts["moved"] += sum(code is ErrorCode.NONE for code in work.settled.values())
-        return work.settled
+        settled: dict[tuple[bytes, int], ErrorCode | None] = {}
+        silent: set[int] = set()
+        for batch in writing.batches(partitions, MOVES_AT_ONCE):
+            work = _Move(self._ledger, wanted, batch, silent)
+            for _ in range(ROUNDS):
+                asked = work.ask_for()
+                if not asked:
+                    break
+                answers = await self._ask_all(asked)
+                silent.update(leader for leader, of in asked.items() if of and of[0][:2] not in answers)
+                work.answered(answers)
+                await self._ledger.settle(work.attempt, timeout_ms)
+            settled.update(work.settled)
+        self.counts["moved"] += sum(code is ErrorCode.NONE for code in settled.values())
+        return settled
 
     async def _ask_all(self, asked: Mapping[int, Sequence[StepDown]]) -> dict[tuple[bytes, int], ErrorCode]:
         answers: dict[tuple[bytes, int], ErrorCode] = {}
@@ -78,12 +88,16 @@ class Moves:
 
 
 class _Move:
-    def __init__(self, ledger: Ledger, wanted: Wanted, partitions: list[tuple[Topic, int]]) -> None:
+    def __init__(
+        self, ledger: Ledger, wanted: Wanted, partitions: list[tuple[Topic, int]], silent: Collection[int]
+    ) -> None:
+        """`silent` are nodes that have just not answered: they are not asked."""
         self.settled: dict[tuple[bytes, int], ErrorCode | None] = {
             (topic.id, index): None for topic, index in partitions
         }
         self._ledger = ledger
         self._wanted = wanted
+        self._silent = silent
         self._open = {(topic.id, index): (topic, index) for topic, index in partitions}
         self._agreed: dict[tuple[bytes, int], int] = {}
         """Partitions whose leaders stand aside, or that have none, and the revision for which that holds."""
@@ -108,6 +122,8 @@ class _Move:
             if record.leader == NO_LEADER or leader is None or leader.epoch not in [m.broker_epoch for m in record.isr]:
                 self._agreed[key] = rev
                 asked.setdefault(NO_LEADER, [])
+            elif record.leader in self._silent:
+                self._settle(key, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE)
             else:
                 self._asked[key] = rev
                 asked.setdefault(record.leader, []).append(StepDown(topic.id, index, record.partition_epoch))
