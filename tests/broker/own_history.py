@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -105,9 +106,36 @@ class Process:
                 code = fetched.error_code or (not fetched.records)
                 what = "a read"
             if not code:
-                self._history.served.append((asked_s, self._generation, what))
+                self._was_served(asked_s, what)
             # Now and then it sleeps, and goes on as if nothing had happened.
             await asyncio.sleep(self._chance.choice((0.001, 0.01, 0.05, 0.5, 4.0)))
+
+    def _was_served(self, asked_s: float, what: str) -> None:
+        self._history.served.append((asked_s, self._generation, what))
+
+
+class TokenProcess(Process):
+    """A stock client: it says who it is by its client.id, and every start has a higher number."""
+
+    numbers: Iterator[int]
+    """Shared by all of them."""
+
+    async def _live(self) -> None:
+        if self._generation == 0 or self._chance.random() < 0.3:
+            self._generation = next(self.numbers)
+        leader = self._trio.record().leader
+        if leader < 0:
+            return
+        client = await owner_at(self._trio, leader, f"own--g--{self._generation}--{self.name}")
+        try:
+            await self._work(client)
+        finally:
+            if self._chance.random() < 0.7:
+                client.peer.close()
+
+    def _was_served(self, asked_s: float, what: str) -> None:
+        super()._was_served(asked_s, what)
+        self._history.granted.append((self._now_s, self._generation, self.name))
 
 
 async def mischief(trio: Trio, chance: random.Random, end_s: float) -> None:

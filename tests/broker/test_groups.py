@@ -1,6 +1,7 @@
 """Groups of one node, as clients of every version see them."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
@@ -349,6 +350,31 @@ def test_a_group_that_is_too_large_takes_nobody_more() -> None:
         assert await Member(trio).join() == ErrorCode.GROUP_MAX_SIZE_REACHED
 
     run(scenario, group_max_size="2")
+
+
+def test_there_are_as_many_groups_as_a_node_can_keep() -> None:
+    async def scenario(trio: Trio) -> None:
+        with patch("headrace.broker.coordinators.groups.GROUPS_MAX", 1):
+            assert await Group(trio, "one").commit({0: 1}) == [NONE]
+            assert await Group(trio, "two").commit({0: 1}) == [ErrorCode.POLICY_VIOLATION]
+            assert await Member(trio, "three").join() == ErrorCode.POLICY_VIOLATION
+            assert await Group(trio, "one").commit({0: 2}) == [NONE]
+        assert await Group(trio, "x" * 32_768).commit({0: 1}, version=9) == [ErrorCode.INVALID_GROUP_ID]
+
+    run(scenario)
+
+
+def test_what_members_say_to_their_assignors_is_counted_and_bounded() -> None:
+    async def scenario(trio: Trio) -> None:
+        groups = trio.broker(1).groups
+        (member,) = await stable(trio)
+        assert groups.metadata_bytes == group_at(trio).metadata_bytes > 0
+        with patch("headrace.broker.coordinators.groups.METADATA_BYTES_MAX", 1):
+            assert await Member(trio).join() == ErrorCode.GROUP_MAX_SIZE_REACHED
+        await member.leave()
+        await trio.until(lambda: groups.metadata_bytes == 0)
+
+    run(scenario)
 
 
 def test_offsets_expire_with_their_group_and_those_with_an_expiry_of_their_own_before() -> None:

@@ -2,10 +2,11 @@
 
 import asyncio
 import random
+from itertools import count
 
 import pytest
 
-from tests.broker.own_history import TROUBLE, History, Process, mischief
+from tests.broker.own_history import TROUBLE, History, Process, TokenProcess, mischief
 from tests.broker.owning import ME, owner_at
 from tests.broker.test_own_cluster import GATED
 from tests.broker.trio import Trio, play
@@ -23,6 +24,26 @@ def test_at_no_instant_two_owners_are_served(seed: int) -> None:
         await trio.until(lambda: len(trio.record().isr_ids) == 3)
         history, end_s = History(), trio.world.loop.now_s + LASTS_S
         processes = [Process(trio, name, random.Random(seed * 10 + n), history, end_s) for n, name in enumerate("abcd")]
+        await asyncio.gather(mischief(trio, chance, end_s), *(process.run() for process in processes))
+        log = await whole_log(trio)
+        assert history.violations(log) == []
+        assert len(history.granted) > 4 and len(log) > 4, (len(history.granted), len(log))
+
+    play(scenario, replicates=True, until_s=900, seed=seed + 1)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_the_highest_token_wins_and_no_lower_one_is_served_after_it(seed: int) -> None:
+    """Town-17, Town-19, Town-39, without any setting of the topic."""
+
+    async def scenario(trio: Trio) -> None:
+        chance, numbers = random.Random(seed), count(1)
+        await trio.topic([1, 2, 3], settings={"min.insync.replicas": "2"})
+        await trio.until(lambda: len(trio.record().isr_ids) == 3)
+        history, end_s = History(), trio.world.loop.now_s + LASTS_S
+        processes = [TokenProcess(trio, name, random.Random(seed * 10 + ord(name)), history, end_s) for name in "abcd"]
+        for process in processes:
+            process.numbers = numbers
         await asyncio.gather(mischief(trio, chance, end_s), *(process.run() for process in processes))
         log = await whole_log(trio)
         assert history.violations(log) == []

@@ -38,7 +38,8 @@ def test_lists_are_appended_to_and_subtracted_from() -> None:
 
 def test_appending_to_what_is_not_set_begins_with_the_default() -> None:
     assert after({}, Edit("cleanup.policy", APPEND, "delete")) == {"cleanup.policy": "delete"}
-    assert after({}, Edit("cleanup.policy", APPEND, "compact")) is ErrorCode.INVALID_CONFIG
+    assert after({}, Edit("cleanup.policy", APPEND, "compact")) == {"cleanup.policy": "delete,compact"}
+    assert after({}, Edit("cleanup.policy", APPEND, "other")) is ErrorCode.INVALID_CONFIG
     assert after({}, Edit("cleanup.policy", SUBTRACT, "delete")) is ErrorCode.INVALID_CONFIG  # nothing would be left
 
 

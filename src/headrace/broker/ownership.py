@@ -62,6 +62,7 @@ class Ownership:
         self._leaderships: dict[Gate, object] = {}
         self._term = 0
         self._term_begun_ms = 0
+        self._young_timer: asyncio.TimerHandle | None = None
         self._lease_timer: asyncio.TimerHandle | None = None
         self._was_valid = True
 
@@ -271,16 +272,22 @@ class Ownership:
                 return
             self.ended(hosted)
         if hosted.leader_epoch > 0:
+            self._begun_ms.pop(hosted, None)
             self._begun_ms[hosted] = self.clock.monotonic_ms()
-            self._loop.call_later(YOUNG_MS / 1000, self._grown_up, hosted)
+            if self._young_timer is None:
+                self._young_timer = self._loop.call_later(YOUNG_MS / 1000, self._forget_grown_up)
         self.look(hosted)
         self._check_loaded(hosted)
         if hosted.own is not None:
             self._leaderships[hosted.own] = hosted.leadership
 
-    def _grown_up(self, hosted: Hosted) -> None:
-        if not self.is_young(hosted):
-            self._begun_ms.pop(hosted, None)
+    def _forget_grown_up(self) -> None:
+        """One timer for all leaderships, the oldest of which come first."""
+        self._young_timer = None
+        while self._begun_ms and not self.is_young(next(iter(self._begun_ms))):
+            del self._begun_ms[next(iter(self._begun_ms))]
+        if self._begun_ms:
+            self._young_timer = self._loop.call_later(YOUNG_MS / 1000, self._forget_grown_up)
 
     def _check_loaded(self, hosted: Hosted) -> None:
         """A record that was read from the store may be newer than what the image holds of owners."""
@@ -391,8 +398,9 @@ class Ownership:
     # The end.
 
     async def close(self) -> None:
-        if self._lease_timer is not None:
-            self._lease_timer.cancel()
+        for timer in (self._lease_timer, self._young_timer):
+            if timer is not None:
+                timer.cancel()
         await self.keys.close()
 
 
