@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.node import Node, NodeConfig, NotStarted
+from headrace.node import Node
+from headrace.node_config import NodeConfig, NotStarted
 from headrace.storage.memory_files import CHANGES, MemoryFiles
 from headrace.storage.os_files import OsFiles
 from headrace.wire.messages.fetch import FetchResponse

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from headrace.node import NotStarted
+from headrace.node_config import NotStarted
 from headrace.storage.segment import Segment
 from tests.broker.support import TOPIC, World, records_of, until
 

@@ -3,9 +3,7 @@
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.broker.appends import Appends
@@ -37,7 +35,6 @@ from headrace.broker.store_health import StoreHealth
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
-from headrace.core.acl import Allowed, allowed
 from headrace.core.cluster import ClusterImage, Diff
 from headrace.metadata.opening import open_store
 from headrace.metadata.store import MetadataStoreError, MetaStore
@@ -46,24 +43,17 @@ from headrace.net.http import HttpServer
 from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.listener import Listener
-from headrace.net.transport import Address, LoopNetwork, Network
-from headrace.runtime import Apart, BesideLoop, Clock, Offload, Random
+from headrace.net.transport import Address
+from headrace.node_config import NodeConfig, NotStarted, Ports, open_files_max, split_address
 from headrace.settings import InvalidSetting
 from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
-from headrace.storage.files import Files
 from headrace.storage.identity import Identity, LastRun
 from headrace.storage.log_dir import LogDir
-from headrace.storage.os_files import OsFiles
-from headrace.storage.properties import parse_properties
-from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max, mount_id_of, origin_of
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
 
 log = logging.getLogger(__name__)
-
-OPEN_FILES_MAX = 2_000
-"""Data files held open at one time; the rest is opened again when it is used."""
 
 READY_S_MAX = 5.0
 """How long a starting node waits to be elected again where it led before."""
@@ -76,53 +66,6 @@ COMMIT_S_MAX = 2.0
 
 HOT_APIS = (0, 1, 3, 18)
 """Compiled before the first client comes; the others on first use."""
-
-
-class NotStarted(Exception):
-    """The node cannot run. One sentence with what to do."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeConfig:
-    node_id: int
-    listen: str
-    """HOST:PORT, where port 0 takes a free one."""
-    data: str
-    """One directory, or several with commas between them."""
-    metadata: str
-    """sqlite:FILE or etcd://HOST:PORT,HOST:PORT"""
-    metrics: str = "127.0.0.1:0"
-    advertise: str = ""
-    """HOST:PORT that clients and other nodes are told; port 0 is the bound one. Without it: what `listen` says."""
-    settings: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-def parse_settings_file(text: str) -> dict[str, str]:
-    """Settings as in Kafka's own files, one key=value on each line. ValueError with one sentence."""
-    try:
-        return parse_properties(text)
-    except CorruptCheckpoint as error:
-        raise ValueError(str(error)) from error
-
-
-@dataclass(slots=True, kw_only=True)
-class Ports:
-    """What a node is handed from outside. The simulator has its own."""
-
-    clock: Clock = field(default_factory=SystemClock)
-    random: Random = field(default_factory=SystemRandom)
-    offload: Offload = field(default_factory=ThreadOffload)
-    make_apart: Callable[[], Apart] = BesideLoop
-    """For work that would hold up the loop even from another thread."""
-    descriptors_max: int = field(default_factory=descriptors_max)
-    files: Files = field(default_factory=lambda: OsFiles(_open_files_max(descriptors_max())))
-    network: Network = field(default_factory=LoopNetwork)
-    is_allowed: Allowed = allowed
-    origin_of: Callable[[str], str] = origin_of
-    """Which directory of which machine a path is."""
-    mount_id_of: Callable[[str], str] = mount_id_of
-    open_store: Callable[[str], Awaitable[MetaStore]] | None = None
-    """From NodeConfig.metadata to the store; None opens what the text names."""
 
 
 class _Part(NamedTuple):
@@ -207,7 +150,7 @@ class Node:
         dispatcher = Dispatcher(broker, HANDLERS, DECIDED)
         listener = Listener(hub, self._gate(dispatcher), broker.connection_closed)
         broker.ownership.connections = lambda: listener.connections
-        host, port = _split(self.config.listen)
+        host, port = split_address(self.config.listen)
         bound = await listener.start(self._ports.network, host, port)
         self._parts.append(
             _Part(
@@ -231,7 +174,7 @@ class Node:
         controller.on_usurped(self._end_at_once)
 
     async def _join(self, controller: Controller, directories: list[LogDir]) -> None:
-        host, port = _split(self.address)
+        host, port = split_address(self.address)
         await controller.register(
             host,
             port,
@@ -318,9 +261,7 @@ class Node:
             guards=guards,
             isr_updates=isr_updates,
             roles=roles,
-            store_health=StoreHealth(
-                controller.registration, ports.clock, image.broker_config.broker_heartbeat_interval_ms
-            ),
+            store_health=self._store_health(controller),
             metrics=Metrics(),
             is_allowed=ports.is_allowed,
         )
@@ -334,6 +275,10 @@ class Node:
         faults.announce = broker.announce_offline
         faults.on_last_failed = self._end_at_once
         return broker
+
+    def _store_health(self, controller: Controller) -> StoreHealth:
+        beat_ms = controller.image.broker_config.broker_heartbeat_interval_ms
+        return StoreHealth(controller.registration, self._ports.clock, beat_ms)
 
     def _add_coordinators(self, broker: Broker) -> None:
         internal_topics = broker.internal_topics = InternalTopics(broker)
@@ -363,7 +308,7 @@ class Node:
     def _advertised(self, listening: Address) -> Address:
         if not self.config.advertise:
             return listening
-        host, port = _split(self.config.advertise)
+        host, port = split_address(self.config.advertise)
         return Address(host, port or listening.port)
 
     def _replicator(self, controller: Controller, peers: Peers, faults: DiskFaults) -> Replicator:
@@ -392,7 +337,7 @@ class Node:
         descriptors = self._ports.descriptors_max
         # An eighth is for syncs, the metadata store and the monitoring port. A flood of connections must never be the
         # reason why a data file cannot be opened.
-        left = max(1, descriptors - _open_files_max(descriptors) - descriptors // 8)
+        left = max(1, descriptors - open_files_max(descriptors) - descriptors // 8)
         return Limits(
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
@@ -425,7 +370,7 @@ class Node:
     # Pages and the end.
 
     async def _serve_pages(self, monitoring: Monitoring) -> None:
-        host, port = _split(self.config.metrics)
+        host, port = split_address(self.config.metrics)
         server = HttpServer(asyncio.get_running_loop(), monitoring.page)
         bound = await server.start(self._ports.network, host, port)
         self._parts.append(_Part(server.close, server.close))
@@ -469,13 +414,6 @@ class Node:
         self._serving = False
 
 
-def _split(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise NotStarted(f"{address!r} is no HOST:PORT")
-    return host.strip("[]"), int(port)
-
-
 def _follow(broker: Broker, hub: Hub, limits_of: Callable[[BrokerConfig], Limits]) -> Callable[[Diff], None]:
     """What a change of metadata changes in this node."""
 
@@ -486,10 +424,6 @@ def _follow(broker: Broker, hub: Hub, limits_of: Callable[[BrokerConfig], Limits
             hub.limits = limits_of(broker.config)
 
     return on_change
-
-
-def _open_files_max(descriptors: int) -> int:
-    return min(OPEN_FILES_MAX, descriptors // 4)
 
 
 def _sentence(config: NodeConfig, error: Exception) -> str:

@@ -13,7 +13,8 @@ from typing import Any
 from headrace.core.acl import Allowed, allowed
 from headrace.net.hub import Hub
 from headrace.net.limits import Limits
-from headrace.node import Node, NodeConfig, Ports
+from headrace.node import Node
+from headrace.node_config import NodeConfig, Ports
 from headrace.storage.files import Files
 from headrace.storage.memory_files import MemoryFiles
 from tests.broker.asking import (

@@ -5,7 +5,8 @@ from pathlib import Path
 
 from headrace.controller.config_changes import DONE
 from headrace.controller.configs import Edit, EditKind
-from headrace.node import Node, NodeConfig
+from headrace.node import Node
+from headrace.node_config import NodeConfig
 
 
 async def is_served(node: Node) -> tuple[bool, asyncio.StreamWriter]:

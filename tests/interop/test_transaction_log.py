@@ -23,7 +23,9 @@ KNOWN = Transaction(
 
 
 def test_kafkas_decoder_reads_every_state_of_a_transaction(tmp_path: Path) -> None:
-    opened = replace(KNOWN, state=State.ONGOING, partitions=frozenset({("t", 0), ("t", 7), ("u", 1)}), started_ms=NOW_MS)
+    opened = replace(
+        KNOWN, state=State.ONGOING, partitions=frozenset({("t", 0), ("t", 7), ("u", 1)}), started_ms=NOW_MS
+    )
     entries: list[tuple[bytes, bytes | None]] = [entry_of("an id", KNOWN)]
     entries += [entry_of("an id", replace(opened, state=state)) for state in list(State)[1:6]]
     entries.append(tombstone_of("an id"))

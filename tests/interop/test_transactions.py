@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,6 +61,9 @@ class Transactor:
     @property
     def done(self) -> int:
         return len(self.committed) + len(self.aborted)
+
+    def has_done(self, count: int) -> bool:
+        return self.done >= count or self.has_ended_well()
 
     def has_ended_well(self) -> bool:
         code = self.process.poll()
@@ -186,10 +190,7 @@ def test_transactions_of_every_client_are_whole_or_not_at_all_while_coordinators
         with transactors(cluster.bootstrap, tmp_path) as running:
             for tenth, transactor in enumerate(running, 1):
                 begun = tenth * TRANSACTIONS // 6
-                until(
-                    lambda t=transactor, n=begun: t.done >= n or t.has_ended_well(),  # type: ignore[misc]
-                    lambda t=transactor: f"{t.transactional_id} goes on: {t.log_tail()}",  # type: ignore[misc]
-                )
+                until(partial(transactor.has_done, begun), transactor.log_tail)
                 victim = coordinator_of(cluster, transactor.transactional_id)
                 cluster.nodes[victim].kill()
                 cluster.withdraw(victim)

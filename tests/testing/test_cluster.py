@@ -9,7 +9,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from headrace.node import NotStarted
+from headrace.node_config import NotStarted
 from headrace.testing import Cluster
 from tests.servers.process import lists_itself
 

@@ -22,7 +22,8 @@ from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.program import program
 from headrace.cli.values import absolute_directories, absolute_metadata, parse_address, parse_settings
 from headrace.config import BrokerConfig
-from headrace.node import Node, NodeConfig, NotStarted, Ports, parse_settings_file
+from headrace.node import Node
+from headrace.node_config import NodeConfig, NotStarted, Ports, parse_settings_file
 from headrace.settings import InvalidSetting
 from headrace.system import ProcessApart
 

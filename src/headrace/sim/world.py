@@ -7,7 +7,8 @@ from random import Random
 from headrace.client import Outside
 from headrace.metadata.memory import MemoryData, MemoryStore
 from headrace.metadata.store import MetaStore
-from headrace.node import Node, NodeConfig, NotStarted, Ports
+from headrace.node import Node
+from headrace.node_config import NodeConfig, NotStarted, Ports
 from headrace.sim.loop import DEAD, PAUSED, RUNNING, MachineClock, Process, SimLoop
 from headrace.sim.machine import Machine, SimOffload, SimRandom
 from headrace.sim.network import SimNetwork

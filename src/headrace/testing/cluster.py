@@ -11,7 +11,7 @@ from headrace.broker.replicator import Replicator
 from headrace.metadata.memory import MemoryStore
 from headrace.model import TopicPartition
 from headrace.net.transport import Address
-from headrace.node import NotStarted
+from headrace.node_config import NotStarted
 from headrace.sim.hosted import Gateway, HostedLoop
 from headrace.sim.loop import MachineClock, Process
 from headrace.sim.world import SimNode, World
