@@ -7,11 +7,17 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.broker.coordinators import state_log
+from headrace.broker.handlers.k00_produce import _Produce
+from headrace.broker.ownership import Ownership
+from headrace.broker.ownership_grants import Grants
+from headrace.broker.ownership_keys import KeyWriter, Written
 from headrace.controller.fence import FencedStore
 from headrace.controller.moves import Moves
 from headrace.core import election
 from headrace.core.cluster import IsrMember
 from headrace.core.leading import UNKNOWN_OFFSET, Leadership
+from headrace.core.ownership import FETCH, Entry, Tenure
+from headrace.core.ownership_gate import Gate, Pass
 from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
 from headrace.sim.run import Scenario
@@ -61,7 +67,32 @@ def _answered_at_once(led: Any, _end_offset: int, then: Callable[[ErrorCode], No
     led._broker.loop.call_soon(lambda: then(ErrorCode.NOT_COORDINATOR if led.is_over else ErrorCode.NONE))
 
 
+def _stored_at_once(keys: KeyWriter, _entry: Entry, _record: Any, then: Callable[[Written], None]) -> None:
+    """Generations are told that nobody remembers."""
+    keys._loop.call_soon(then, Written.DONE)
+
+
+def _told_at_once(grants: Grants, entry: Entry, tenure: Tenure) -> None:
+    """A grant is told before what its owner must read is committed."""
+    if entry.tenure is tenure and not tenure.is_confirmed and not tenure.needs_key:
+        grants._forget_timer(tenure)
+        tenure.is_confirmed = True
+        grants._ownership.changed(entry)
+        waiting, tenure.waiting = tenure.waiting, []
+        for told in waiting:
+            told(ErrorCode.NONE)
+
+
+_judge = Gate.judge
+
+
+def _everybody_reads(gate: Gate, bit: int, peer: Any) -> Pass:
+    return Pass.ALLOWED if bit == FETCH else _judge(gate, bit, peer)
+
+
 TRANSACTING = Scenario(transactors=2)
+OWNING = Scenario(owners=3)
+DISPLACED = frozenset({"two owners", "behind a fence", "served too late", "fence going back"})
 
 PLANTS = {
     "epoch gate": Plant(Partition, "gate", _any_epoch, 7, frozenset({"answer of another epoch"})),
@@ -89,6 +120,11 @@ PLANTS = {
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
     ),
+    "own: lease": Plant(Ownership, "lease_valid", lambda _: True, 1, DISPLACED, OWNING),
+    "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),
+    "own: gate of reads": Plant(Gate, "judge", _everybody_reads, 1, DISPLACED, OWNING),
+    "own: retained key": Plant(KeyWriter, "put", _stored_at_once, 1, DISPLACED, OWNING),
+    "own: confirmation": Plant(Grants, "_look", _told_at_once, 1, DISPLACED, OWNING),
 }
 
 

@@ -28,15 +28,16 @@ def sim(
     minutes: Annotated[float | None, Parameter(help="As many as can be done in so many minutes.")] = None,
     brokers: Annotated[int, Parameter(help="Nodes in each cluster.")] = 3,
     transactors: Annotated[int, Parameter(help="Clients of each cluster that write in transactions.")] = 0,
+    owners: Annotated[int, Parameter(help="Clients of each cluster that own partitions in turn (`own`).")] = 0,
     json: Json = False,
 ) -> int:
-    if transactors < 0:
-        raise UsageError("--transactors takes a number that is not negative")
+    if transactors < 0 or owners < 0:
+        raise UsageError("--transactors and --owners take numbers that are not negative")
     if (seeds is not None and seeds < 1) or (minutes is not None and not 0 < minutes < inf) or brokers < 1:
         raise UsageError("--seeds, --minutes and --brokers take numbers above zero")
     from headrace.sim.run import Scenario, shorten
 
-    scenario = Scenario(brokers=brokers, transactors=transactors)
+    scenario = Scenario(brokers=brokers, transactors=transactors, owners=owners)
     first = secrets.randbits(SEED_BITS) if seed is None else seed
     total = seeds if seeds is not None or minutes is not None else 1
     done, begun = 0, time.monotonic()
@@ -93,6 +94,8 @@ def _say_bad(failed: "Verdict", short: "Verdict", scenario: "Scenario", as_json:
     command = f"headrace sim --seed {failed.seed} --brokers {scenario.brokers}"
     if scenario.transactors:
         command += f" --transactors {scenario.transactors}"
+    if scenario.owners:
+        command += f" --owners {scenario.owners}"
     if as_json:
         output.document(
             {

@@ -22,6 +22,7 @@ from headrace.sim.history import (
     Unhandled,
     Watermark,
 )
+from headrace.sim.own_checkers import OWN_CHECKERS
 from headrace.sim.transaction_checkers import (
     aborted_reads,
     lost_transactions,
@@ -225,6 +226,7 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     repeated_transactions,
     vanished_reads,
     wrong_offsets,
+    *OWN_CHECKERS,
     failures_to_recover,
     unhandled_exceptions,
 )

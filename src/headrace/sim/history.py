@@ -195,6 +195,59 @@ class CommittedFinal(NamedTuple):
     value: bytes
 
 
+class OwnGranted(NamedTuple):
+    """A claim or a resumption was answered. `asked_s`: it was asked no earlier. `holder` is unique to each claimer."""
+
+    asked_s: float
+    at_s: float
+    holder: str
+    group: str
+    resource: str
+    generation: int
+    fence_offset: int
+
+
+class OwnReleased(NamedTuple):
+    """A holder was about to let go. `from_s`: it may have held it, and let go of it, so early; then the generation is
+    not known, and 0."""
+
+    from_s: float
+    at_s: float
+    group: str
+    resource: str
+    generation: int
+
+
+class OwnSent(NamedTuple):
+    """By the owner of a partition in that generation, or by one that was it once; 0: it never was."""
+
+    at_s: float
+    holder: str
+    partition: TopicPartition
+    generation: int
+    value: bytes
+
+
+class OwnStored(NamedTuple):
+    """It was told that the record is stored; `is_committed`: by all."""
+
+    at_s: float
+    value: bytes
+    is_committed: bool
+
+
+class OwnRead(NamedTuple):
+    """The same was handed a record for which it asked no earlier than `asked_s`."""
+
+    asked_s: float
+    at_s: float
+    holder: str
+    partition: TopicPartition
+    generation: int
+    offset: int
+    value: bytes
+
+
 class NotRecovered(NamedTuple):
     at_s: float
     what: str
@@ -227,6 +280,11 @@ Event: TypeAlias = (
     | TxnEnded
     | CommittedRead
     | CommittedFinal
+    | OwnGranted
+    | OwnReleased
+    | OwnSent
+    | OwnStored
+    | OwnRead
     | NotRecovered
     | Unhandled
 )

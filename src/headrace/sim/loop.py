@@ -244,13 +244,17 @@ class SimLoop(asyncio.BaseEventLoop):
         self._due.clear()
         self._timers.clear()
         graves = self._graves | asyncio.all_tasks(self)
+        buried: set[asyncio.Task[Any]] = set()
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", RuntimeWarning)  # of what it wants to await, and does not
-                for task in graves:
-                    _bury(task)
+                while graves:
+                    for task in graves:
+                        _bury(task)
+                    buried |= graves
+                    graves = asyncio.all_tasks(self) - buried  # what the dead wanted to have done
         finally:
             asyncio._set_running_loop(before)
         self._graves.clear()
@@ -316,8 +320,14 @@ class SimLoop(asyncio.BaseEventLoop):
         return self._over
 
 
+LAST_WISHES_MAX = 50
+
+
 def _bury(task: "asyncio.Task[Any]") -> None:
     if not task.done():
         task._log_destroy_pending = False  # type: ignore[attr-defined]  # no public way
+        coroutine = cast(Coroutine[Any, Any, Any], task.get_coro())
         with suppress(BaseException):  # it is over: whatever it wants to say concerns nobody
-            cast(Coroutine[Any, Any, Any], task.get_coro()).close()
+            for _ in range(LAST_WISHES_MAX):
+                coroutine.throw(asyncio.CancelledError())  # from the inside out; each time it may want something else
+            coroutine.close()

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import clients, transacting
+from headrace.sim import clients, owners, transacting
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -38,6 +38,8 @@ class Scenario:
     producers: int = 2
     transactors: int = 0
     """Clients that write in transactions, to a topic of their own."""
+    owners: int = 0
+    """Clients that claim two partitions and a name from each other, and go on too long."""
     seconds: float = SECONDS
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -74,6 +76,8 @@ class Run:
         copies = scenario.partitions if scenario.transactors else 0
         self.transacted = [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(copies)]
         self.transactions = Work(world.bootstrap, self.transacted, self.history, scenario.seconds)
+        self.owned = list(owners.PARTITIONS) if scenario.owners else []
+        self.owning = owners.Owning(Work(world.bootstrap, self.owned, self.history, scenario.seconds), world.story.tell)
         isr_min = int(self.around.topic_configs.get("min.insync.replicas", "1"))
         self.observer = Observer(world, self.history, self._copies, isr_min)
 
@@ -89,14 +93,14 @@ class Run:
     def _kept(self) -> list[TopicPartition]:
         """All partitions that must lose nothing."""
         if not self.scenario.transactors:
-            return self.partitions
+            return [*self.owned, *self.partitions]
         internal = [
             TopicPartition(topic, at)
             for topic, setting in transacting.INTERNAL_PARTITIONS.items()
             for at in range(int(transacting.SETTINGS[setting]))
         ]
         # Faults that are aimed strike the leaders of the first two: a coordinator, and one of those who hear from it.
-        return [internal[0], *self.transacted, *self.partitions, *internal[1:]]
+        return [*self.owned[:1], internal[0], *self.transacted, *self.partitions, *self.owned[1:], *internal[1:]]
 
     @property
     def _copies(self) -> int:
@@ -137,6 +141,9 @@ class Run:
         await self._create_topic(outside)
         self.observer.start()
         jobs = [self._start(name, job) for name, job in self._jobs()]
+        for number in range(1, self.scenario.owners + 1):
+            keeping = owners.keep_owning(world, self.owning, f"o{number}")
+            jobs.append(world.loop.spawn(world.loop.outside, keeping))
         around = self.around
         faults = Faults(world, self._kept, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
         for fault in self.plan:
@@ -158,6 +165,13 @@ class Run:
                 wanted = NewTopic(TRANSACTIONS_TOPIC, len(self.transacted), self._copies, configs=configs)
                 await admin.create_topics([wanted])
                 await transacting.prepare(self.transactions, outside)
+            for partition in self.owned:
+                wanted = NewTopic(
+                    partition.topic, 1, self._copies, configs={**configs, **owners.CONFIGS[partition.topic]}
+                )
+                await admin.create_topics([wanted])
+        if self.owned:
+            await owners.prepare(self.owning, outside)
 
     def _jobs(self) -> list[tuple[str, Any]]:
         random_for = self.world.random_for
@@ -172,6 +186,9 @@ class Run:
             jobs.append((name, partial(self._transact, name)))
         if self.transacted:
             jobs.append(("c2", lambda outside: transacting.consume_committed(self.transactions, "c2", outside)))
+        if self.owned:
+            owned = self.owning.work
+            jobs.append(("thief", lambda outside: owners.intrude(owned, "thief", outside, random_for("thief"))))
         jobs.append(("boss", lambda outside: command(self.work, "boss", outside, random_for("boss"))))
         return jobs
 
@@ -198,11 +215,14 @@ class Run:
             await transacting.read_committed_in_the_end(self.transactions, outside)
             groups = [f"x{number}" for number in range(1, self.scenario.transactors + 1)]
             await transacting.find_offsets(self.transactions, groups, outside)
-        await self.observer.until_in_sync([*self.partitions, *self.transacted])
+        if self.owned:
+            await owners.read_in_the_end(self.owning, outside)
+        everything = [*self.partitions, *self.transacted, *self.owned]
+        await self.observer.until_in_sync(everything)
         await clients.read_everything(self.work, outside)
         async with Admin(self.world.bootstrap, outside=outside) as admin:
             await clients.find_topics(self.history, admin)
-        self.observer.add_replicas([*self.partitions, *self.transacted])
+        self.observer.add_replicas(everything)
 
 
 def run_seed(seed: int, scenario: Scenario, plan: Sequence[Fault] | None = None) -> Verdict:
