@@ -227,7 +227,8 @@ class NaiveSession:
     def told(self, parts: dict[Key, PartitionData]) -> None:
         for key, part in parts.items():
             if key in self.entries:
-                self.entries[key].told = (part.high_watermark, part.log_start_offset)
+                is_cut = part.diverging_epoch is not None and part.diverging_epoch.epoch >= 0
+                self.entries[key].told = (-1 if is_cut else part.high_watermark, part.log_start_offset)
 
 
 def keys_of(entries: Iterable[Entry | Key]) -> set[Key]:

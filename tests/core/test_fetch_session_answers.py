@@ -251,6 +251,15 @@ class TestFetchersWhoseLogDiverges:
         assert reply.parts["t", 0].diverging_epoch is None
         assert reply.with_records == [("t", 0)]
 
+    def test_and_is_told_the_high_watermark_again_once_it_has_truncated(self, world: World) -> None:
+        """It took nothing from the answer that told it to truncate, and nothing else may ever happen there."""
+        self.grown(world)
+        session_id = world.open([Ask("t", 0, 6, last_fetched_epoch=2), Ask("t", 1)], FOLLOWER).session_id
+        truncated = [Ask("t", 0, 5, last_fetched_epoch=2)]
+        reply = world.reply(request(session_id, 1, truncated, wait_ms=0), FOLLOWER)
+        assert reply.parts["t", 0].high_watermark == 5
+        assert world.reply(request(session_id, 2, wait_ms=0), FOLLOWER).parts == {}
+
 
 @pytest.mark.parametrize(
     ("leader_epoch", "error"),

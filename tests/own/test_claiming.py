@@ -7,6 +7,9 @@ import pytest
 from headrace import own
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
+from headrace.net.peer import PeerLost
+from headrace.own.holdings import Holdings
+from headrace.wire.messages.own import OwnRequest, OwnResult
 from tests.own.stage import T0, Stage, play
 
 
@@ -42,6 +45,28 @@ def test_a_claim_without_a_generation_evicts_nobody_and_names_the_owner() -> Non
             assert 10_000 <= refused.value.owner.since_ms < 12_000
             await asyncio.sleep(1)
             assert not ownership.lost.is_set()
+
+    play(scenario)
+
+
+def test_a_connection_that_breaks_while_the_owner_is_looked_up_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    look, broken = Holdings.look, [PeerLost("the connection broke")]
+
+    async def look_later(holdings: Holdings, node_id: int, question: OwnRequest) -> dict[str, OwnResult]:
+        if broken:
+            raise broken.pop()
+        return await look(holdings, node_id, question)
+
+    monkeypatch.setattr(Holdings, "look", look_later)
+
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        async with anna.claim("t-0"):
+            with pytest.raises(own.AlreadyOwned):
+                async with ben.claim("t-0"):
+                    pass
+        assert not broken
 
     play(scenario)
 

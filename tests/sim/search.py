@@ -30,5 +30,7 @@ def _judge(asked: tuple[int, str | None, Scenario]) -> Verdict:
 def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     """For a failing assertion."""
     violations = "\n".join(str(violation) for violation in verdict.violations[:5])
-    transactors = f" --transactors {scenario.transactors}" if scenario is not None and scenario.transactors else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}\n{violations}"
+    wanted = scenario or Scenario()
+    transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""
+    owners = f" --owners {wanted.owners}" if wanted.owners else ""
+    return f"headrace sim --seed {verdict.seed}{transactors}{owners}\n{violations}"

@@ -5,11 +5,12 @@ from random import SystemRandom
 import pytest
 
 from headrace.sim.run import Scenario, run_seed
-from tests.sim.planted import PLANTS, TRANSACTING, planted
+from tests.sim.planted import OWNING, PLANTS, TRANSACTING, planted
 from tests.sim.search import told
 
 FRESH_SEEDS = 100
 TRANSACTING_SEEDS = 30
+OWNING_SEEDS = 30
 PARTS = 10
 SEEDS_MAX = 300
 
@@ -28,7 +29,7 @@ def test_a_planted_bug_is_found_by_its_seed_and_not_without_it(name: str) -> Non
     if seed != first:
         print(f"without {name}: write down that seed {seed} finds it now")
     clean = run_seed(seed, plant.scenario)
-    assert not clean.violations, told(clean)
+    assert not clean.violations, told(clean, plant.scenario)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -48,3 +49,13 @@ def test_transactions_of_fresh_seeds_are_whole_or_not_there(part: int) -> None:
     for seed in range(first, first + TRANSACTING_SEEDS // PARTS):
         verdict = run_seed(seed, TRANSACTING)
         assert not verdict.violations, told(verdict, TRANSACTING)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_owners_of_fresh_seeds_are_one_at_a_time(part: int) -> None:
+    """Town-17, and with it 9, 10, 11, 20, 27 and 34, in whatever order chance brings them."""
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    for seed in range(first, first + OWNING_SEEDS // PARTS):
+        verdict = run_seed(seed, OWNING)
+        assert not verdict.violations, told(verdict, OWNING)

@@ -194,7 +194,8 @@ def handed_over(answer: Answer) -> None:
     session.announced = True
     for entry, data in answer.parts:
         replica = entry.replica
-        entry.sent_high_watermark = data.high_watermark
+        # Whoever has to truncate first takes nothing else from an answer.
+        entry.sent_high_watermark = -1 if isinstance(entry.fault, Divergence) else data.high_watermark
         entry.sent_log_start = data.log_start_offset
         if replica is None or entry.fault is not None:
             continue

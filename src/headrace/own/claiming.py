@@ -107,7 +107,10 @@ class Claiming:
             elif code in NOT_YET:
                 self._not_confirmed(name, result)
             elif code == ErrorCode.ILLEGAL_GENERATION:
-                moved |= await self._refused(node_id, result)
+                try:
+                    moved |= await self._refused(node_id, result)
+                except PeerLost as error:  # who has it can be asked another time
+                    self._why = str(error)
             elif code is not ErrorCode.NONE:
                 raise KafkaError(code, f"{name} cannot be claimed")
         return moved

@@ -13,7 +13,7 @@ from headrace.model import TopicPartition
 from headrace.own.questions import Claimer
 from headrace.sim import clients
 from headrace.sim.clients import Work
-from headrace.sim.history import Final, OwnGranted, OwnRead, OwnReleased, OwnSent, OwnStored, Seen
+from headrace.sim.history import Final, OwnGranted, OwnRead, OwnReleased, OwnSent, OwnStored, Seen, Unhandled
 from headrace.sim.mishaps import befall
 from headrace.sim.world import World
 from headrace.sim.zombies import Zombie
@@ -230,7 +230,10 @@ async def keep_owning(world: World, owning: Owning, name: str) -> None:
         host = f"{name}.{number}"
         process, outside = world.new_client(host)
         life = Life(owning, host, outside, Random(random.random()))
-        await befall(world, process, host, world.loop.spawn(process, life.run()), random)
+        try:
+            await befall(world, process, host, world.loop.spawn(process, life.run()), random)
+        except Exception as error:  # whatever the library lets through that it should not
+            owning.work.history.add(Unhandled(f"{host}: {error!r}"))
         await asyncio.sleep(0.1)
 
 
