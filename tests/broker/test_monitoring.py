@@ -122,6 +122,24 @@ BEANS = [
     "kafka.server:type=FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
     "kafka.server:type=FetchSessionCache,name=IncrementalFetchSessionEvictionsPerSec",
     "kafka.server:type=socket-server-metrics,name=connection-count",
+    *(
+        f"kafka.coordinator.group:type=GroupMetadataManager,name=Num{what}"
+        for what in ("Offsets", "Groups", "GroupsEmpty", "GroupsPreparingRebalance", "GroupsCompletingRebalance")
+    ),
+    "kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsStable",
+    "kafka.coordinator.group:type=GroupMetadataManager,name=NumGroupsDead",
+    *(
+        f"kafka.server:type=group-coordinator-metrics,name={what}"
+        for what in ("partition-load-time-max", "partition-load-time-avg")
+    ),
+    *(
+        f"kafka.server:type=group-coordinator-metrics,name={what}PerSec"
+        for what in ("offset-commit", "offset-expiration", "offset-deletion", "group-rebalance")
+    ),
+    "kafka.server:type=group-coordinator-metrics,name=group-completed-rebalancePerSec",
+    "kafka.coordinator.transaction:type=TransactionMarkerChannelManager,name=UnknownDestinationQueueSize",
+    "kafka.server:type=transaction-coordinator-metrics,name=partition-load-time-max",
+    "kafka.server:type=transaction-coordinator-metrics,name=partition-load-time-avg",
 ]
 
 

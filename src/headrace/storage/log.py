@@ -296,15 +296,7 @@ class Log:
         assert segment is not None
         if offset >= segment.base_offset:
             return segment.read(offset, bytes_max, limit_offset, at_least_one)
-        for at in range(self.segments.index_of(offset), len(self.segments)):
-            segment = self.segments[at]
-            if segment.base_offset >= limit_offset:
-                break
-            found = segment.read(offset, bytes_max, limit_offset, at_least_one)
-            # Compaction leaves offsets out at the end of a segment; then the next one has what comes after.
-            if found or not at_least_one:
-                return found
-        return b""
+        return self.segments.read(offset, bytes_max, limit_offset, at_least_one)
 
     def readable_bytes(self, offset: int, limit_offset: int) -> int | None:
         """About how many bytes a read would find; None if `offset` lies in an older segment than the limit."""

@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
+from headrace.model import Buffer
 from headrace.storage.log_config import LogConfig
 from headrace.storage.segment import SWAP_SUFFIX, Segment
 from headrace.storage.shared import Shared
@@ -117,3 +118,14 @@ class Segments:
     def close(self) -> None:
         for segment in self._segments:
             segment.close()
+
+    def read(self, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool) -> Buffer:
+        """From the segment that holds `offset`, or a later one: compaction leaves out offsets at the end of one."""
+        for at in range(self.index_of(offset), len(self)):
+            segment = self[at]
+            if segment.base_offset >= limit_offset:
+                break
+            found = segment.read(offset, bytes_max, limit_offset, at_least_one)
+            if found or not at_least_one:
+                return found
+        return b""

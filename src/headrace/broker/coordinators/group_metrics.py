@@ -21,11 +21,11 @@ def families(broker: Broker) -> Iterator[Family]:
     for state in GroupState:
         yield gauge(f"{name}numgroups{state.value.lower()}", states[state])
     name = "kafka_server_group_coordinator_metrics_"
-    yield counter(name + "offset_commit_count", groups.offsets_committed)
-    yield counter(name + "offset_expiration_count", groups.offsets_expired)
-    yield counter(name + "offset_deletion_count", groups.offsets_deleted)
-    yield counter(name + "group_rebalance_count", groups.rebalances)
-    yield counter(name + "group_completed_rebalance_count", groups.completed_rebalances)
+    yield counter(name + "offset_commit_total", groups.offsets_committed)
+    yield counter(name + "offset_expiration_total", groups.offsets_expired)
+    yield counter(name + "offset_deletion_total", groups.offsets_deleted)
+    yield counter(name + "group_rebalance_total", groups.rebalances)
+    yield counter(name + "group_completed_rebalance_total", groups.completed_rebalances)
     yield gauge(name + "partition_load_time_max", log.load_ms_max)
     yield gauge(name + "partition_load_time_avg", log.load_ms_sum / log.loads if log.loads else 0)
     yield gauge("headrace_groupwaitingrequests", groups.parked)
