@@ -33,7 +33,17 @@ def test_a_broken_promise_is_a_story(capfdbinary: pytest.CaptureFixture[bytes]) 
     assert "To play it again: headrace sim --seed" in said
 
 
-@pytest.mark.parametrize("asked", [{"seeds": 0}, {"minutes": 0.0}, {"minutes": nan}, {"brokers": 0}])
+def test_owners_are_part_of_the_story_and_of_the_command(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    with planted("own: gate of writes") as plant:
+        assert sim(seed=plant.seed, owners=plant.scenario.owners) == 1
+    said = capfdbinary.readouterr().out.decode()
+    assert "owns o-0 at generation" in said and "behind a fence" in said
+    assert f"headrace sim --seed {plant.seed} --brokers 3 --owners 3" in said
+
+
+@pytest.mark.parametrize(
+    "asked", [{"seeds": 0}, {"minutes": 0.0}, {"minutes": nan}, {"brokers": 0}, {"transactors": -1}, {"owners": -1}]
+)
 def test_there_is_no_search_of_nothing(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         sim(**asked)

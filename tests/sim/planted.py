@@ -120,11 +120,11 @@ PLANTS = {
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
     ),
-    "own: lease": Plant(Ownership, "lease_valid", lambda _: True, 1, DISPLACED, OWNING),
+    "own: lease": Plant(Ownership, "lease_valid", lambda _: True, 64, DISPLACED, OWNING),
     "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),
     "own: gate of reads": Plant(Gate, "judge", _everybody_reads, 1, DISPLACED, OWNING),
     "own: retained key": Plant(KeyWriter, "put", _stored_at_once, 1, DISPLACED, OWNING),
-    "own: confirmation": Plant(Grants, "_look", _told_at_once, 1, DISPLACED, OWNING),
+    "own: confirmation": Plant(Grants, "_look", _told_at_once, 36, DISPLACED, OWNING),
 }
 
 

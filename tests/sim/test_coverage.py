@@ -21,7 +21,7 @@ coverage.start()
 logging.disable(logging.CRITICAL)
 from headrace.sim.run import Scenario, run_seed
 for seed in range(int(sys.argv[1])):
-    run_seed(seed, Scenario(transactors=seed % 2 * 2))
+    run_seed(seed, Scenario(transactors=seed % 2 * 2, owners=seed // 2 % 2 * 3))
 coverage.stop()
 lines = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
 for path in coverage.get_data().measured_files():

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from headrace.model import TopicPartition
+from headrace.sim.group_checkers import GROUP_CHECKERS
 from headrace.sim.history import (
     Acked,
     Event,
@@ -227,6 +228,7 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     vanished_reads,
     wrong_offsets,
     *OWN_CHECKERS,
+    *GROUP_CHECKERS,
     failures_to_recover,
     unhandled_exceptions,
 )

@@ -248,6 +248,57 @@ class OwnRead(NamedTuple):
     value: bytes
 
 
+class GroupAssigned(NamedTuple):
+    """A member was told what is its own in a generation. `who` stays the same for a static member that comes back."""
+
+    at_s: float
+    client: str
+    who: str
+    group: str
+    generation: int
+    partitions: tuple[TopicPartition, ...]
+
+
+class GroupCommit(NamedTuple):
+    """A member is about to commit an offset; each commit has another one."""
+
+    at_s: float
+    client: str
+    group: str
+    generation: int
+    partition: TopicPartition
+    offset: int
+
+
+class GroupCommitted(NamedTuple):
+    """The answer to it: an error code, or 0."""
+
+    at_s: float
+    group: str
+    partition: TopicPartition
+    offset: int
+    code: int
+
+
+class GroupTold(NamedTuple):
+    """Somebody was told the committed offset; -1: there is none."""
+
+    asked_s: float
+    at_s: float
+    client: str
+    group: str
+    partition: TopicPartition
+    offset: int
+
+
+class GroupSettled(NamedTuple):
+    """All members are in one generation, and each partition is with one of them, for the first time since then."""
+
+    healed_s: float
+    at_s: float
+    group: str
+
+
 class NotRecovered(NamedTuple):
     at_s: float
     what: str
@@ -285,6 +336,11 @@ Event: TypeAlias = (
     | OwnSent
     | OwnStored
     | OwnRead
+    | GroupAssigned
+    | GroupCommit
+    | GroupCommitted
+    | GroupTold
+    | GroupSettled
     | NotRecovered
     | Unhandled
 )

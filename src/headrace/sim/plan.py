@@ -98,10 +98,12 @@ def draw_surroundings(random: Random, brokers: int) -> Surroundings:
     return Surroundings(is_flushed, settings, configs, random.choice((0.002, 0.002, 0.02)))
 
 
-def draw_plan(random: Random, brokers: int, seconds: float, *, with_power_loss: bool) -> list[Fault]:
+def draw_plan(
+    random: Random, brokers: int, seconds: float, *, with_power_loss: bool, with_owners: bool = False
+) -> list[Fault]:
     if brokers < 3 or random.random() < 0.5:
         return _any_faults(random, brokers, seconds, random.choice((0.3, 0.7, 1.5, 3.0)), with_power_loss)
-    drill = random.choice(DRILLS)(random, QUIET_S + random.random(), seconds)
+    drill = random.choice(OWNERS_DRILLS + DRILLS if with_owners else DRILLS)(random, QUIET_S + random.random(), seconds)
     return sorted(drill + _any_faults(random, brokers, seconds, 4.0, with_power_loss))
 
 
@@ -170,6 +172,33 @@ DRILLS: tuple[Callable[[Random, float, float], list[Fault]], ...] = (
     _early_member,
     _doubts,
 )
+
+
+def _forgotten_leader(random: Random, at_s: float, _seconds: float) -> list[Fault]:
+    """A leader whose time is over goes on with its clients, and cannot hear of its successor."""
+    leader = random.choice(LEADERS)
+    away_s = random.uniform(4.5, 8)
+    kind = random.choice(("store away", "store away", "pause"))
+    faults = [Fault(at_s, kind, (leader,), away_s, 0.0)]
+    if random.random() < 0.7:
+        faults.append(Fault(at_s, "isolate", (leader,), away_s, 0.0))
+    return sorted(faults)
+
+
+def _mute_leader(random: Random, at_s: float, seconds: float) -> list[Fault]:
+    """A leader dies with records that its followers never got, again and again."""
+    faults = []
+    while at_s < seconds - 2:
+        leader = random.choice(LEADERS)
+        mute_s = random.uniform(0.3, 1.5)
+        faults.append(Fault(at_s, "isolate", (leader,), mute_s, 0.0))
+        faults.append(Fault(at_s + mute_s - 0.01, "kill", (leader,), random.uniform(0.5, 2), 0.0))
+        at_s += mute_s + random.uniform(1.5, 3)
+    return faults
+
+
+OWNERS_DRILLS = (_forgotten_leader, _forgotten_leader, _mute_leader)
+"""Where there are owners."""
 
 
 def _struck(random: Random, kind: str, brokers: int) -> tuple[int, ...]:

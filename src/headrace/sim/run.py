@@ -68,7 +68,13 @@ class Run:
         self.world = world = World(seed, scenario.brokers, {**self._settings(), **scenario.settings})
         # One copy survives a power loss only if it is on disk.
         with_power_loss = self.around.is_flushed or scenario.brokers > 1
-        drawn = draw_plan(random, scenario.brokers, scenario.seconds, with_power_loss=with_power_loss)
+        drawn = draw_plan(
+            random,
+            scenario.brokers,
+            scenario.seconds,
+            with_power_loss=with_power_loss,
+            with_owners=scenario.owners > 0,
+        )
         self.plan = drawn if plan is None else list(plan)
         self.history = History(world.loop.time)
         self.partitions = [TopicPartition(TOPIC, index) for index in range(scenario.partitions)]
