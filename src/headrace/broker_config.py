@@ -28,7 +28,6 @@ NO_RECOMPRESSION = dict.fromkeys(
     COMPRESSION[1:], "the broker stores what producers send and never compresses anew, only producer is possible"
 )
 NO_PREALLOCATION = {"true": "files grow as they are written, only false is possible"}
-NO_TIER = {"true": "this version has no tiered storage, only false is possible"}
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
@@ -72,6 +71,24 @@ class BrokerConfig:
     group_max_size: int = whole(INT_MAX, "How many members a group may have.", low=1, high=INT_MAX, dynamic=True)
     group_min_session_timeout_ms: int = whole(
         6_000, "The shortest session timeout that a member of a group may ask for.", high=INT_MAX, dynamic=True
+    )
+    leader_election_eligible_local_log_bytes: int = whole(
+        -1,
+        "Default of the topic setting leader.election.eligible.local.log.bytes. A setting of Headrace.",
+        low=-1,
+        dynamic=True,
+    )
+    leader_election_eligible_local_log_ms: int = whole(
+        -1,
+        "Default of the topic setting leader.election.eligible.local.log.ms. A setting of Headrace.",
+        low=-1,
+        dynamic=True,
+    )
+    leader_election_local_log_report_interval_ms: int = whole(
+        30_000,
+        "How long a leader waits between two reports to the controller of what the replicas of a tiered partition have "
+        "on their own disks. A setting of Headrace.",
+        dynamic=True,
     )
     leader_imbalance_check_interval_seconds: int = whole(
         300, "How often leaderships are moved back to the first replicas.", low=1, dynamic=True

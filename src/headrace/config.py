@@ -18,7 +18,6 @@ from headrace.broker_config import (
     MINUTE_MS,
     NO_PREALLOCATION,
     NO_RECOMPRESSION,
-    NO_TIER,
     TIMESTAMP_TYPES,
 )
 from headrace.broker_config import BrokerConfig as BrokerConfig
@@ -85,6 +84,21 @@ class TopicConfig:
         high=INT_MAX,
         inherits=(("log.index.interval.bytes", 1),),
     )
+    leader_election_eligible_local_log_bytes: int = whole(
+        -1,
+        "On a tiered topic, how many bytes a replica must have on its own disk before it is preferred as a leader like "
+        "any other; -1 and 0: bytes do not count. It leads all the same where nobody else can. A setting of Headrace.",
+        low=-1,
+        inherits=(("leader.election.eligible.local.log.bytes", 1),),
+    )
+    leader_election_eligible_local_log_ms: int = whole(
+        -1,
+        "On a tiered topic, how far back in time a replica's own disk must reach before it is preferred as a leader "
+        "like any other; -1 and 0: time does not count. Where bytes are set too, either one suffices. "
+        "A setting of Headrace.",
+        low=-1,
+        inherits=(("leader.election.eligible.local.log.ms", 1),),
+    )
     leader_replication_throttled_replicas: tuple[str, ...] = words(
         (), "Replicas whose replication is throttled on the leader.", unused=True
     )
@@ -150,7 +164,7 @@ class TopicConfig:
         not_yet=NO_PREALLOCATION,
         inherits=(("log.preallocate", 1),),
     )
-    remote_storage_enable: bool = flag(False, "Whether old segments go to the tier.", not_yet=NO_TIER)
+    remote_storage_enable: bool = flag(False, "Whether old segments go to the tier.")
     retention_bytes: int = whole(
         -1,
         "How many bytes a partition keeps; -1 is no limit.",
