@@ -1,0 +1,210 @@
+"""A directory as object store, on a disk of this machine or one that all nodes have mounted.
+
+An object is written under a name of its own in `.incoming`, synced, and then linked to its real name, which fails if
+that is taken: so it is there whole or not at all, once. All work is done in lanes beside the loop.
+"""
+
+import errno
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from headrace.runtime import Offload, Random
+from headrace.storage.files import File, Files, parent_of
+from headrace.tier.layout import new_id
+from headrace.tier.store import (
+    FilePart,
+    ObjectExists,
+    ObjectMissing,
+    RangeMissing,
+    Source,
+    SourceUnreadable,
+    StoreUnavailable,
+    check_key,
+    check_prefix,
+)
+
+T = TypeVar("T")
+
+INCOMING = ".incoming"
+ABANDONED_MS = 24 * 3_600_000
+"""What came in and was not written to for so long is of a process that died."""
+
+READ_LANES = 4
+WRITE_LANE = "tier-write"
+
+
+class Found(NamedTuple):
+    """In one directory."""
+
+    directories: list[str]
+    objects: list[tuple[str, int]]
+
+
+class DirectoryStore:
+    def __init__(self, root: str, files: Files, offload: Offload, random: Random) -> None:
+        self._root = root.rstrip("/")
+        self._offload = offload
+        self._random = random
+        # Each lane is a thread, and files belong to one.
+        self._files = {lane: files.apart() for lane in (WRITE_LANE, *map(_read_lane, range(READ_LANES)))}
+        self._reads = 0
+        self._swept = False
+
+    async def put(self, key: str, parts: Sequence[Source]) -> None:
+        check_key(key)
+        beside = f"{self._root}/{INCOMING}/{new_id(self._random.bits(128))}"
+        await self._run(WRITE_LANE, key, lambda files: self._put(files, beside, self._path(key), parts))
+
+    async def get(self, key: str, start: int, end: int) -> bytes:
+        check_key(key)
+        assert 0 <= start < end, (start, end)
+        self._reads += 1
+        lane = _read_lane(self._reads % READ_LANES)
+        found = await self._run(lane, key, lambda files: _found(key, lambda: _read(files, self._path(key), start, end)))
+        if len(found) < end - start:
+            raise RangeMissing(f"{key} ends before byte {end}.")
+        return found
+
+    async def size(self, key: str) -> int:
+        check_key(key)
+        return await self._run(_read_lane(0), key, lambda files: _found(key, lambda: files.size(self._path(key))))
+
+    async def delete(self, key: str) -> None:
+        check_key(key)
+        await self._run(WRITE_LANE, key, lambda files: _remove(files, self._path(key)))
+
+    async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
+        check_prefix(prefix)
+        waiting = [prefix]
+        while waiting:
+            directory = waiting.pop()
+            found = await self._run(_read_lane(0), directory, partial(_names, self._root, directory))
+            waiting += reversed(found.directories)
+            for entry in found.objects:
+                yield entry
+
+    async def close(self) -> None:
+        pass
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{key}"
+
+    async def _run(self, lane: str, key: str, job: Callable[[Files], T]) -> T:
+        files = self._files[lane]
+        try:
+            return await self._offload.run(lane, lambda: job(files))
+        except OSError as error:
+            raise StoreUnavailable(f"The directory {self._root} fails at {key}: {error.strerror}.") from error
+
+    # In a lane.
+
+    def _put(self, files: Files, beside: str, path: str, parts: Sequence[Source]) -> None:
+        files.make_directory(parent_of(beside))
+        file = files.create(beside)
+        try:
+            _fill(file, parts)
+            file.sync()
+            file.close()
+            self._sweep(files, beside)
+            files.make_directory(parent_of(path))
+            _link(files, beside, path)
+            self._sync_directories(files, parent_of(path))
+        finally:
+            file.close()
+            with suppress(FileNotFoundError):
+                files.remove(beside)
+
+    def _sync_directories(self, files: Files, path: str) -> None:
+        """A name is durable when all directories above it are, whoever made them."""
+        while len(path) > len(self._root):
+            files.sync_directory(path)
+            path = parent_of(path)
+        files.sync_directory(self._root)
+
+    def _sweep(self, files: Files, newest: str) -> None:
+        """Once in a life: what others left behind when they died, by the clock of the disk itself."""
+        if self._swept:
+            return
+        self._swept = True
+        now_ms = files.modified_ms(newest)
+        for name in files.names(parent_of(newest)):
+            path = f"{parent_of(newest)}/{name}"
+            if files.exists(path) and files.modified_ms(path) < now_ms - ABANDONED_MS:
+                _remove(files, path)
+
+
+def _read_lane(number: int) -> str:
+    return f"tier-read-{number}"
+
+
+def _fill(file: File, parts: Sequence[Source]) -> None:
+    position = 0
+    for part in parts:
+        if isinstance(part, FilePart):
+            _copy(file, part, position)
+            position += part.length
+        elif part:
+            file.write(position, [part])
+            position += len(part)
+
+
+def _copy(file: File, part: FilePart, position: int) -> None:
+    try:
+        file.copy_from(part.path, part.start, part.length, position)
+    except OSError as error:
+        if error.filename != part.path:
+            raise
+        raise SourceUnreadable(f"{part.path} cannot be stored: {error.strerror}.") from error
+
+
+def _link(files: Files, old: str, new: str) -> None:
+    try:
+        files.link(old, new)
+    except FileExistsError:
+        raise ObjectExists(new) from None
+    except OSError as error:
+        if error.errno in (errno.EPERM, errno.EOPNOTSUPP):
+            raise OSError(error.errno, "the file system has no hard links, which create-only writes need") from error
+        raise
+
+
+def _found(key: str, job: Callable[[], T]) -> T:
+    try:
+        return job()
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        raise ObjectMissing(key) from None
+
+
+def _read(files: Files, path: str, start: int, end: int) -> bytes:
+    file = files.open(path)
+    try:
+        return file.read(start, end - start)
+    finally:
+        file.close()
+
+
+def _remove(files: Files, path: str) -> None:
+    try:
+        files.remove(path)
+    except FileNotFoundError:
+        return
+    files.sync_directory(parent_of(path))
+
+
+def _names(root: str, prefix: str, files: Files) -> Found:
+    """What vanishes meanwhile is not there."""
+    found = Found([], [])
+    try:
+        names = [name for name in files.names(f"{root}/{prefix}") if not name.startswith(".")]
+    except (FileNotFoundError, NotADirectoryError):
+        return found
+    for name in names:
+        path = f"{root}/{prefix}{name}"
+        if files.is_directory(path):
+            found.directories.append(f"{prefix}{name}/")
+            continue
+        with suppress(FileNotFoundError):
+            found.objects.append((f"{prefix}{name}", files.size(path)))
+    return found
