@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from headrace.controller.campaign import Campaign
 from headrace.controller.config_changes import AlterBrokerSettings, AlterTopicSettings, EditsOf
+from headrace.controller.coverage_keys import CoverageKeys
 from headrace.controller.duties import Duties, movable_from, preferred
 from headrace.controller.elections import Elections
 from headrace.controller.feed import Feed
@@ -89,12 +90,15 @@ class Controller:
                 image.broker_config.broker_heartbeat_interval_ms, image.broker_config.broker_session_timeout_ms // 3
             ),
         )
-        self.elections = Elections(self.ledger)
+        self.elections = Elections(self.ledger, clock.wall_ms)
         self.moves = Moves(self.ledger)
-        self.duties = Duties(self.ledger, self.elections, self.moves)
+        self.duties = Duties(self.ledger, self.elections, self.moves, clock.wall_ms)
         self.internal_replicas = InternalReplicas(self.ledger)
         self.own_keys = OwnKeys(store, image, self.ledger)
         self.campaign = Campaign(store, self.feed, self.registration, self.ledger, self.elections)
+        self.coverage_keys = CoverageKeys(image, self.ledger)
+        self.coverage_reports = 0
+        """Partitions of whose replicas something new was remembered, since the start."""
         self._store = store
         self._clock = clock
         self._random = random
@@ -136,6 +140,7 @@ class Controller:
             self.elections.after,
             self.duties.after,
             self.own_keys.after,
+            self.coverage_keys.after,
             self.internal_replicas.after,
         ]
         self.feed.follow()
@@ -158,7 +163,7 @@ class Controller:
                 await asyncio.sleep(_RETRY_S)
         self._spawn(self.campaign.run(), self.elections.run(), self.duties.see_off())
         self._spawn(self.duties.rebalance(), self.duties.sweep(), self.own_keys.sweep())
-        self._spawn(self.internal_replicas.run())
+        self._spawn(self.internal_replicas.run(), self.coverage_keys.sweep())
 
     async def ready(self, timeout_s: float) -> bool:
         """Waits until no partition names this node its leader in an earlier incarnation."""
@@ -318,6 +323,7 @@ class Controller:
         work = AlterPartitions(self.ledger, broker_id, broker_epoch, proposals)
         if not await self._settle(work.attempt):
             return ErrorCode.NOT_CONTROLLER
+        self.coverage_reports += work.reported
         return work.error or work.settled
 
     async def read_partition(self, topic_id: bytes, index: int) -> PartitionRecord | None:
@@ -341,7 +347,7 @@ class Controller:
         try:
             if kind == "preferred":
                 codes = await self.moves.move(
-                    known, lambda topic, index: preferred(self.image, topic, index), timeout_ms
+                    known, lambda topic, index: preferred(self.image, topic, index, self._clock.wall_ms()), timeout_ms
                 )
             else:
                 work = ElectUnclean(self.ledger, known, self.elections.tell)

@@ -37,6 +37,7 @@ from headrace.core.cluster import (
     TopicPut,
     registered,
 )
+from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
 from headrace.metadata import records
 from headrace.metadata.store import Event, Revision, Snapshot, UnreadableMetadata
 
@@ -160,6 +161,12 @@ class Deltas:
         key, value = event.key, event.value
         if key.startswith(records.BROKERS):
             yield self._registration(event)
+        elif key.startswith(records.COVERAGE):
+            if value is None:
+                yield CoverageGone(*records.coverage_in(key))
+            else:
+                record = records.decode(CoverageRecord, key, value)
+                yield CoveragePut(*records.coverage_in(key), StoredCoverage(record, event.mod_rev))
         elif key.startswith(records.OFFLINE):
             broker_id, part = records.offline_in(key)
             parts = self._offline.setdefault(broker_id, {})

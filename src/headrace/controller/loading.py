@@ -27,6 +27,7 @@ from headrace.core.cluster import (
     TopicPut,
     registered,
 )
+from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
 from headrace.metadata import records
 from headrace.metadata.store import KV, UnreadableMetadata
 
@@ -82,6 +83,8 @@ class Loaded:
     office: Office | None = None
     owned: dict[tuple[str, str], Owned] = field(default_factory=dict)
     """By group and resource."""
+    coverage: dict[tuple[bytes, int], StoredCoverage] = field(default_factory=dict)
+    """By topic id and index."""
 
 
 def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
@@ -124,6 +127,9 @@ def _decode_rare(kv: KV, loaded: Loaded) -> None:
         loaded.offline.setdefault(broker_id, {})[part] = offline_replicas(key, value)
     elif key.startswith(records.OWNED):
         loaded.owned[records.owned_in(key)] = Owned(records.decode(OwnedRecord, key, value), rev)
+    elif key.startswith(records.COVERAGE):
+        coverage = StoredCoverage(records.decode(CoverageRecord, key, value), rev)
+        loaded.coverage[records.coverage_in(key)] = coverage
     elif key == records.CONTROLLER_KEY:
         loaded.office = Office(records.decode(records.ControllerRecord, key, value), create_rev, rev)
     elif key == records.CLUSTER_KEY:
@@ -142,6 +148,7 @@ def controller_of(office: Office | None) -> Controller | None:
 def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
     """What turns the image into the snapshot."""
     yield from _changes_of_owned(image, loaded)
+    yield from _changes_of_coverage(image, loaded)
     yield from _changes_of_nodes(image, loaded)
     if loaded.cluster_id != image.cluster_id:
         yield ClusterNamed(loaded.cluster_id)
@@ -174,6 +181,15 @@ def _changes_of_owned(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
         known = image.owned_of(group, resource)
         if known is None or known.rev != owned.rev:
             yield OwnedPut(group, resource, owned)
+
+
+def _changes_of_coverage(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    for gone in [key for key in image.coverage if key not in loaded.coverage]:
+        yield CoverageGone(*gone)
+    for key, stored in loaded.coverage.items():
+        known = image.coverage.get(key)
+        if known is None or known.rev != stored.rev:
+            yield CoveragePut(*key, stored)
 
 
 def _changes_of_nodes(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from headrace.config import BROKER_SETTINGS, BrokerConfig, TopicConfig, TopicConfigs, valid_only
+from headrace.core.coverage import CoverageGone, CoveragePut, StoredCoverage, remember
 from headrace.settings import InvalidSetting
 
 NO_LEADER = -1
@@ -237,6 +238,8 @@ Change = (
     | ControllerIs
     | OwnedPut
     | OwnedGone
+    | CoveragePut
+    | CoverageGone
 )
 
 
@@ -278,6 +281,8 @@ class ClusterImage:
         self.owned: dict[str, dict[str, Owned]] = {}
         """By resource and group."""
         self.owned_count = 0
+        self.coverage: dict[tuple[bytes, int], StoredCoverage] = {}
+        """Of tiered partitions, by topic id and index: what their replicas have on their own disks."""
         self.rev = 0
         """The last revision of the store that is in here."""
         self.partitions_count = 0
@@ -339,6 +344,8 @@ class ClusterImage:
                     self._change_nodes(change, diff)
                 case OwnedPut() | OwnedGone():
                     self._change_owned(change, diff)
+                case CoveragePut() | CoverageGone():
+                    remember(self.coverage, change)  # elections look at it when they are held: nobody acts on it
         return diff
 
     def _change_nodes(self, change: BrokerPut | BrokerGone | OfflineReplicas | ControllerIs, diff: Diff) -> None:

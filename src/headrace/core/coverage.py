@@ -53,6 +53,32 @@ class CoverageRecord(msgspec.Struct, frozen=True, tag_field="v", tag=1):
     replicas: tuple[ReplicaCoverage, ...]
 
 
+class StoredCoverage(NamedTuple):
+    record: CoverageRecord
+    rev: int
+
+
+class CoveragePut(NamedTuple):
+    """A change of the image."""
+
+    topic_id: bytes
+    partition: int
+    stored: StoredCoverage
+
+
+class CoverageGone(NamedTuple):
+    topic_id: bytes
+    partition: int
+
+
+def remember(known: dict[tuple[bytes, int], StoredCoverage], change: CoveragePut | CoverageGone) -> None:
+    key = change.topic_id, change.partition
+    if isinstance(change, CoverageGone):
+        known.pop(key, None)
+    elif key not in known or known[key].rev < change.stored.rev:
+        known[key] = change.stored
+
+
 class _Registered(Protocol):
     @property
     def epoch(self) -> int: ...
@@ -101,6 +127,27 @@ def counting(record: CoverageRecord, brokers: Mapping[int, _Registered]) -> dict
 
 def _still_holds(epoch: int, broker: _Registered) -> bool:
     return broker.intact_since <= epoch and (epoch <= broker.last_epoch or epoch == broker.epoch)
+
+
+def merged(
+    known: CoverageRecord | None,
+    told: Mapping[int, LocalCoverage],
+    log_start: int,
+    epochs: Mapping[int, int],
+    replicas: Collection[int],
+    brokers: Mapping[int, _Registered],
+) -> CoverageRecord:
+    """What is to be remembered: what was told now, and of other replicas what still holds.
+
+    `epochs` are those of the members of the ISR for which it was told.
+    """
+    kept = {}
+    if known is not None:
+        holds = counting(known, brokers)
+        kept = {r.broker_id: r for r in known.replicas if r.broker_id in holds and r.broker_id in replicas}
+    new = {n: ReplicaCoverage(n, epochs[n], local) for n, local in told.items() if n in epochs and n in replicas}
+    start = log_start if known is None else max(log_start, known.log_start)
+    return CoverageRecord(start, tuple(replica for _, replica in sorted((kept | new).items())))
 
 
 def thin_replicas(

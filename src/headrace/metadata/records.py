@@ -6,6 +6,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from headrace.core.cluster import BrokerRecord, OwnedRecord, PartitionRecord
+from headrace.core.coverage import CoverageRecord
 from headrace.metadata.store import UnreadableMetadata
 
 VERSION = 1
@@ -21,6 +22,7 @@ UNFINISHED = b"/gc/"
 CONTROLLER_KEY = b"/controller"
 OFFLINE = b"/od/"
 OWNED = b"/own/"
+COVERAGE = b"/li/"
 _ALL_BROKERS = b"default"
 
 
@@ -89,6 +91,7 @@ R = TypeVar(
     OfflineRecord,
     BrokerRecord,
     OwnedRecord,
+    CoverageRecord,
 )
 
 
@@ -118,6 +121,14 @@ def unfinished_key(topic_id: bytes) -> bytes:
 
 def offline_key(broker_id: int, part: int) -> bytes:
     return b"%s%d/%d" % (OFFLINE, broker_id, part)
+
+
+def coverage_key(topic_id: bytes, index: int) -> bytes:
+    return b"%s%s/%d" % (COVERAGE, topic_id.hex().encode(), index)
+
+
+def coverage_in(key: bytes) -> tuple[bytes, int]:
+    return topic_id_in(key, COVERAGE), int(key[len(COVERAGE) + 33 :])
 
 
 def owned_key(group: str, resource: str) -> bytes:
@@ -167,7 +178,8 @@ def encode(
     | ControllerRecord
     | OfflineRecord
     | BrokerRecord
-    | OwnedRecord,
+    | OwnedRecord
+    | CoverageRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
 
