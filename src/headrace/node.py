@@ -20,6 +20,7 @@ from headrace.broker.handlers import DECIDED, HANDLERS
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
+from headrace.broker.local_coverage import Coverages
 from headrace.broker.metrics import Metrics
 from headrace.broker.monitoring import Monitoring
 from headrace.broker.ownership import Ownership
@@ -137,6 +138,8 @@ class Node:
         await self._join(controller, directories)
         broker.isr_updates.start(lambda: image.broker_config.replica_lag_time_max_ms)
         self._parts.append(_Part(broker.isr_updates.close, broker.isr_updates.close))
+        broker.coverage_reports.start()
+        self._parts.append(_Part(broker.coverage_reports.close, broker.coverage_reports.close))
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
@@ -227,7 +230,7 @@ class Node:
         isr_updates = IsrUpdates(
             loop=loop, clock=ports.clock, image=image, controller=controller, peers=peers, commits=commits
         )
-        replicator = self._replicator(controller, peers, faults)
+        replicator = self._replicator(controller, peers, faults, isr_updates.coverages)
         roles = Roles(
             loop=loop,
             clock=ports.clock,
@@ -311,7 +314,7 @@ class Node:
         host, port = split_address(self.config.advertise)
         return Address(host, port or listening.port)
 
-    def _replicator(self, controller: Controller, peers: Peers, faults: DiskFaults) -> Replicator:
+    def _replicator(self, controller: Controller, peers: Peers, faults: DiskFaults, coverages: Coverages) -> Replicator:
         return Replicator(
             node_id=self.config.node_id,
             broker_epoch=lambda: controller.registration.epoch,
@@ -320,6 +323,7 @@ class Node:
             leaders=peers,
             faults=faults,
             config=lambda: controller.image.broker_config,
+            coverages=coverages,
         )
 
     def _gate(self, dispatcher: Dispatcher) -> Callable[[Connection, bytearray], None]:

@@ -10,6 +10,7 @@ from headrace.broker.absences import Absences
 from headrace.broker.appends import Appends
 from headrace.broker.cleaner_stats import CleanerStats
 from headrace.broker.commits import Commits
+from headrace.broker.coverage_reports import CoverageReports
 from headrace.broker.disk import DiskFaults
 from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
@@ -71,6 +72,7 @@ class Broker:
     ownership: "Ownership" = field(init=False)
     own_grants: "Grants" = field(init=False)
     own_requests: "OwnRequests" = field(init=False)
+    coverage_reports: CoverageReports = field(init=False)
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
@@ -78,6 +80,13 @@ class Broker:
     def __post_init__(self) -> None:
         self.absences = Absences(self.image, self.clock)
         self.verification = Verification(self)
+        self.coverage_reports = CoverageReports(
+            clock=self.clock,
+            image=self.image,
+            partitions=self.partitions,
+            isr_updates=self.isr_updates,
+            replicator=self.roles.replicator,
+        )
 
     def connection_closed(self, connection: Connection) -> None:
         for told in self.on_connection_closed:

@@ -3,11 +3,12 @@
 The tier says so by `Coverages.of`. Without a tier nothing is reported, and no message is larger for it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypedDict
 
 from headrace.broker.partitions import Hosted
-from headrace.core.coverage import LocalCoverage
+from headrace.core.cluster import IsrMember
+from headrace.core.coverage import UNKNOWN_OFFSET, Edge, LocalCoverage, edge_of, thresholds_of
 
 Report = Callable[[Hosted], LocalCoverage | None]
 """None for what is not tiered, or not known."""
@@ -38,8 +39,54 @@ class Coverages:
         self.report: Report = report
         """Set by the tier."""
 
+        self._told: dict[Hosted, Edge] = {}
+        """What the leaders of followed partitions were told last."""
+
     def of(self, partition: Hosted) -> LocalCoverage | None:
         return self.report(partition) if partition.config.remote_storage_enable else None
+
+    # For followers.
+
+    def told(self, partition: Hosted) -> LocalCoverage | None:
+        """It goes into a request now."""
+        local = self.of(partition)
+        if local is None:
+            self._told.pop(partition, None)
+        else:
+            self._told[partition] = self.edge(partition, local)
+        return local
+
+    def has_news(self, partition: Hosted) -> bool:
+        local = self.of(partition)
+        return local is not None and self._told.get(partition) != self.edge(partition, local)
+
+    def forget_all_but(self, known: Collection[Hosted]) -> None:
+        for gone in [partition for partition in self._told if partition not in known]:
+            del self._told[gone]
+
+    def edge(self, partition: Hosted, local: LocalCoverage) -> Edge:
+        return edge_of(local, partition.log_start_offset, thresholds_of(partition.config))
+
+    # For leaders.
+
+    def of_members(self, partition: Hosted, isr: Iterable[IsrMember]) -> dict[int, LocalCoverage]:
+        """Of those members of an ISR that have said so, this node among them."""
+        leadership = partition.leadership
+        if leadership is None or not partition.config.remote_storage_enable:
+            return {}
+        found = {}
+        for member, _ in isr:
+            follower = leadership.followers.get(member)
+            if follower is not None:
+                local = follower.coverage
+            else:
+                local = self.of(partition) if member == leadership.record.leader else None
+            if local is not None:
+                found[member] = local
+        return found
+
+    def log_start(self, partition: Hosted) -> int:
+        return partition.log_start_offset if partition.config.remote_storage_enable else UNKNOWN_OFFSET
 
 
 def coverage_told(told: Told) -> LocalCoverage | None:

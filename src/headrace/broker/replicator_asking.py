@@ -1,11 +1,13 @@
 """Requests of a follower: what it fetches, and the leader's offsets where it stands outside of them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
+from headrace.broker.local_coverage import fields_of
 from headrace.broker.partitions import Hosted
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
+from headrace.core.coverage import LocalCoverage
 from headrace.core.fetching import Ask
 from headrace.core.following import Position
 from headrace.errors import ErrorCode
@@ -38,7 +40,12 @@ class Leaders(Protocol):
         ...
 
 
-def fetch_request(ask: Ask[Hosted, Position], replica: ReplicaState, config: BrokerConfig) -> FetchRequest:
+def fetch_request(
+    ask: Ask[Hosted, Position],
+    replica: ReplicaState,
+    config: BrokerConfig,
+    coverage: Callable[[Hosted], LocalCoverage | None],
+) -> FetchRequest:
     """Lists what changed since the last one, and no more."""
     topics: dict[bytes, FetchTopic] = {}
     for partition, position in ask.listed:
@@ -53,6 +60,7 @@ def fetch_request(ask: Ask[Hosted, Position], replica: ReplicaState, config: Bro
                 last_fetched_epoch=position.last_fetched_epoch,
                 log_start_offset=position.log_start,
                 partition_max_bytes=config.replica_fetch_max_bytes,
+                **fields_of(coverage(partition)),
             )
         )
     forgotten: dict[bytes, ForgottenTopic] = {}

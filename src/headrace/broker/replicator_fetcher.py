@@ -9,9 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.broker.disk import SYNC, DiskFaults
+from headrace.broker.local_coverage import Coverages
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_answers import Answers
 from headrace.broker.replicator_asking import FETCH_VERSION, Leader, Leaders, fetch_request
@@ -56,6 +57,7 @@ class Surroundings:
     """The partition is in the failed set, and its fetcher has it no longer."""
     on_lost: Callable[[int], None]
     """A leader has stopped answering."""
+    coverages: Coverages = field(default_factory=Coverages)
 
 
 class Fetcher:
@@ -108,6 +110,10 @@ class Fetcher:
             self.partitions.remove(partition)
             self._new[partition] = leader_epoch
         self._news.set()
+
+    def list_again(self, partition: Hosted) -> None:
+        """The next request tells the leader of it although nothing was fetched."""
+        self.partitions.list_again(partition)
 
     def remove(self, partition: Hosted) -> None:
         self._new.pop(partition, None)
@@ -244,7 +250,7 @@ class Fetcher:
     def _request(self, ask: Ask[Hosted, Position], config: BrokerConfig) -> FetchRequest:
         around = self._around
         replica = ReplicaState(replica_id=around.node_id, replica_epoch=around.broker_epoch())
-        return fetch_request(ask, replica, config)
+        return fetch_request(ask, replica, config, around.coverages.told)
 
     def _parts_of(self, response: FetchResponse) -> list[tuple[Hosted, PartitionData]] | None:
         """None when it tells of a partition that nobody asked for."""

@@ -40,6 +40,9 @@ class Replicator(Protocol):
     def stop(self, partition: Hosted) -> None:
         """When it returns nothing more is done to the partition. Also for one that it does not follow."""
 
+    def list_again(self, partition: Hosted) -> None:
+        """Its leader is to hear of it again, although nothing was fetched."""
+
     async def close(self) -> None: ...
 
 
@@ -53,6 +56,9 @@ class NoReplicator:
         del partition, leader, leader_epoch
 
     def stop(self, partition: Hosted) -> None:
+        del partition
+
+    def list_again(self, partition: Hosted) -> None:
         del partition
 
     async def close(self) -> None:

@@ -265,6 +265,17 @@ next leader epoch, or when the node is started again.""",
   headrace cluster sessions --json
 """,
     ),
+    "cluster why": Command(
+        "headrace.cli.cluster_why:why",
+        """Show why this replica leads a partition, and who is passed over for what and until when.
+
+A replica of a tiered topic that has little on its own disk comes last when a leader is chosen, until it has what
+leader.election.eligible.local.log.ms or .bytes ask for.""",
+        """
+  headrace cluster why orders 0
+  headrace cluster why orders 0 --json
+""",
+    ),
     "own list": Command(
         "headrace.cli.own:list_owners",
         """Show who owns what, for how long and at which generation, and who was refused last.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeAlias
 
+from headrace.core.coverage import LocalCoverage
 from headrace.core.ownership_gate import Gated
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.fetch import FetchPartition
@@ -76,6 +77,7 @@ class Entry:
     """
 
     __slots__ = (
+        "coverage",
         "current_leader_epoch",
         "fault",
         "fetch_offset",
@@ -107,6 +109,7 @@ class Entry:
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.fetcher_log_start = asked.log_start_offset
+        self.coverage = _coverage(asked)
 
     def ask(self, asked: FetchPartition) -> None:
         self.fetch_offset = asked.fetch_offset
@@ -114,6 +117,16 @@ class Entry:
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.fetcher_log_start = asked.log_start_offset
+        self.coverage = _coverage(asked)
+
+
+def _coverage(asked: FetchPartition) -> LocalCoverage | None:
+    """What a follower of a tiered partition tells of its own disk."""
+    if asked.local_log_start_offset < 0:
+        return None
+    return LocalCoverage(
+        asked.local_log_start_offset, asked.coverage_since_ms, asked.local_bytes, asked.at_local_retention
+    )
 
 
 def limit_of(replica: Replica, view: View) -> int:

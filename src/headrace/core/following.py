@@ -182,6 +182,12 @@ class FetcherPartitions(Generic[K]):
         self.session.want(key, position)
         return True
 
+    def list_again(self, key: K) -> None:
+        """It is asked for as before, and the next request says so."""
+        followed = self._followed.get(key)
+        if followed is not None and followed.phase is Phase.FETCHING and key not in self._due_ms:
+            self.session.want(key, followed.position)
+
     def remove(self, key: K) -> None:
         """This node leads it, or holds it no longer, or its directory is gone."""
         self._failed.discard(key)

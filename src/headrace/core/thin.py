@@ -28,6 +28,18 @@ def thin_of(image: ClusterImage, topic: Topic, index: int, now_ms: int) -> froze
     return thin_replicas(stored.record, topic.partitions[index].replicas, image.brokers, thresholds, now_ms)
 
 
+def thin_and_held_back(image: ClusterImage, now_ms: int) -> tuple[int, int]:
+    """How many replicas are thin, and how many partitions are not led by their first replica for that."""
+    count = held_back = 0
+    for topic_id, index in image.coverage:
+        topic = image.topics_by_id.get(topic_id)
+        if topic is not None:
+            thin = thin_of(image, topic, index, now_ms)
+            count += len(thin)
+            held_back += is_held_back(topic.partitions[index], topic_id, index, image, thin)
+    return count, held_back
+
+
 def why(image: ClusterImage, topic: Topic, index: int, now_ms: int) -> dict[str, Any]:
     """Why this replica leads, who is passed over and for what, and when that ends."""
     record, thresholds = topic.partitions[index], thresholds_of(topic.config)
