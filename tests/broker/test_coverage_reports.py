@@ -3,7 +3,7 @@
 import asyncio
 from unittest.mock import patch
 
-from headrace.broker import replicator_fetcher
+from headrace.broker import replicator_asking, replicator_fetcher
 from headrace.core.coverage import LocalCoverage
 from headrace.core.thin import thin_of
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest
@@ -73,7 +73,7 @@ def test_growth_is_not_told_before_it_crosses_the_threshold() -> None:
         await trio.until(lambda: remembered(trio) == disks.of)
         rev = trio.world.data.rev
         listed: list[FetchPartition] = []
-        made = replicator_fetcher.fetch_request
+        made = replicator_asking.fetch_request
 
         def noting(*asked: object) -> FetchRequest:
             request = made(*asked)  # type: ignore[arg-type]
