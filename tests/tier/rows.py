@@ -8,6 +8,7 @@ from headrace.core.tier_rows import COPY_FINISHED, COPY_STARTED, Sections, Segme
 from headrace.storage.checkpoints import format_leader_epochs
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from headrace.storage.snapshots import encode_snapshot
+from headrace.tier.segment_object import segment_object
 from headrace.wire.batch import NewRecord, build
 
 NOWHERE = Sections((0, 0), (0, 0), (0, 0), None, None, (0, 0))
@@ -29,29 +30,23 @@ class Stored(NamedTuple):
 
 def stored_segment(batches: int = 5, base_offset: int = 10) -> Stored:
     """A segment of batches of two records, the later half of them in epoch 2, and each in both indexes."""
-    content, log_bytes = bytearray(), 0
-    index, times, epochs = b"", b"", [(1, base_offset)]
+    log, index, times, epochs = bytearray(), b"", b"", [(1, base_offset)]
     for n in range(batches):
         first, epoch = base_offset + 2 * n, 1 if n < batches // 2 else 2
         if epoch != epochs[-1][0]:
             epochs.append((epoch, first))
-        index += OFFSET_ENTRY.pack(2 * n + 1, log_bytes)
+        index += OFFSET_ENTRY.pack(2 * n + 1, len(log))
         times += TIME_ENTRY.pack(1_000 + n, 2 * n + 1)
-        records = [NewRecord(1_000 + n, b"k", b"v" * 50)] * 2
-        batch = build(records, base_offset=first, leader_epoch=epoch)
-        content += batch
-        log_bytes += len(batch)
-    places = [(0, log_bytes)]
-    snapshot = encode_snapshot(ProducerTable())
+        log += build([NewRecord(1_000 + n, b"k", b"v" * 50)] * 2, base_offset=first, leader_epoch=epoch)
     aborted = struct.pack(">hqqqq", 0, 7, base_offset, base_offset + 1, base_offset + 2)
-    listed = format_leader_epochs([(0, 0), *((epoch, max(start, 5)) for epoch, start in epochs)]).encode()
-    for part in (index, times, aborted, snapshot, listed):
-        places.append((len(content), len(part)))
-        content += part
-    log, at_index, at_times, at_aborted, at_snapshot, at_epochs = places
-    sections = Sections(log, at_index, at_times, at_aborted, at_snapshot, at_epochs)
+    listed = format_leader_epochs([(0, 0), (1, 5), *epochs[1:]]).encode()
+    made = segment_object(bytes(log), index, times, aborted, encode_snapshot(ProducerTable()), listed)
     end = base_offset + 2 * batches - 1
-    made = SegmentRow(
-        "a" * 32, base_offset, end, len(content), 999 + batches, tuple(epochs), COPY_FINISHED, 1_000, sections
+    named = SegmentRow(
+        "a" * 32, base_offset, end, made.bytes, 999 + batches, tuple(epochs), COPY_FINISHED, 1_000, made.sections
     )
-    return Stored(content, made)
+    content = bytearray()
+    for part in made.parts:
+        assert isinstance(part, bytes)
+        content += part
+    return Stored(content, named)

@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from headrace.tier.probing import PROBE_PREFIX, probe
-from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, RangeMissing, SourceUnreadable
+from headrace.tier.store import (
+    FilePart,
+    ObjectExists,
+    ObjectMissing,
+    ObjectStore,
+    RangeMissing,
+    Source,
+    SourceUnreadable,
+)
 from tests.tier.conftest import Opener
 
 RACERS = 12
@@ -28,7 +36,12 @@ async def test_parts_of_files_and_bytes_become_one_object(store: ObjectStore, tm
     log, index = tmp_path / "a.log", tmp_path / "a.index"
     log.write_bytes(bytes(range(256)) * 5000)
     index.write_bytes(b"0123456789")
-    parts = [b"head", FilePart(str(log), 100, 1_000_000), FilePart(str(index), 0, 10), FilePart(str(index), 3, 0)]
+    parts: list[Source] = [
+        b"head",
+        FilePart(str(log), 100, 1_000_000),
+        FilePart(str(index), 0, 10),
+        FilePart(str(index), 3, 0),
+    ]
     await store.put("c/a", parts)
     expected = b"head" + log.read_bytes()[100:1_000_100] + b"0123456789"
     assert await store.size("c/a") == len(expected)

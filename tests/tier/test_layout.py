@@ -27,11 +27,11 @@ manifests = st.builds(ManifestName, st.integers(0, 2**31 - 1), st.integers(0, 2*
 def test_names_are_read_back(
     cluster: str, topic_id: bytes, partition: int, segment: SegmentName, manifest: ManifestName
 ) -> None:
-    keys = (
-        segment_key(cluster, topic_id, partition, segment),
-        manifest_key(cluster, topic_id, partition, manifest),
-    )
-    for key, name in zip(keys, (segment, manifest), strict=True):
+    named: list[tuple[str, SegmentName | ManifestName]] = [
+        (segment_key(cluster, topic_id, partition, segment), segment),
+        (manifest_key(cluster, topic_id, partition, manifest), manifest),
+    ]
+    for key, name in named:
         check_key(key)
         assert key.startswith(partition_prefix(cluster, topic_id, partition))
         assert parse_key(key) == ObjectName(topic_id, partition, name)

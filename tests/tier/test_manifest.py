@@ -5,7 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.core.tier_rows import DELETE_STARTED, Manifest, Sections, SegmentRow, SegmentState
-from headrace.tier.manifest import CorruptManifest, decode, encode
+from headrace.storage.memory_files import MemoryFiles
+from headrace.tier.manifest import CorruptManifest, decode, encode, load
+from headrace.tier.memory import MemoryBucket, MemoryStore
+from headrace.tier.store import ObjectMissing
 from tests.tier.rows import row
 
 numbers = st.integers(0, 2**62)
@@ -71,5 +74,10 @@ def test_a_row_that_contradicts_itself_is_refused(bad: SegmentRow) -> None:
         decode(encode(Manifest("00" * 16, 0, 0, 0, 0, (bad,))))
 
 
-def test_states_are_what_the_contract_calls_them() -> None:
-    assert row(1, 0, 1, state=DELETE_STARTED).state.name == "DELETE_STARTED"
+async def test_a_manifest_is_loaded_from_its_object() -> None:
+    manifest = Manifest("00" * 16, 0, 1, 2, 3, (row(1, 0, 1, state=DELETE_STARTED),))
+    store = MemoryStore(MemoryBucket(), MemoryFiles())
+    await store.put("c/manifest", [encode(manifest)])
+    assert await load(store, "c/manifest") == manifest
+    with pytest.raises(ObjectMissing):
+        await load(store, "c/none")

@@ -13,7 +13,7 @@ from tests.tier.rows import Stored, stored_segment
 KEY = "c/t/0/a.segment"
 
 
-async def problems_of(content: bytes, row: SegmentRow) -> list[str]:
+async def problems_of(content: bytes | bytearray, row: SegmentRow) -> list[str]:
     bucket = MemoryBucket()
     bucket.objects[KEY] = bytes(content)
     return await verify_segment(MemoryStore(bucket, MemoryFiles()), KEY, row)

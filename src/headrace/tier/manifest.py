@@ -12,6 +12,7 @@ from headrace.core.tier_rows import Manifest as Manifest
 from headrace.core.tier_rows import SegmentRow as SegmentRow
 from headrace.core.tier_rows import SegmentState as SegmentState
 from headrace.core.tier_rows import check_row
+from headrace.tier.store import ObjectStore
 
 VERSION = 1
 _HEAD = re.compile(rb"headrace-manifest (\d{1,9}) ([0-9a-f]{8})\n")
@@ -43,3 +44,8 @@ def decode(data: bytes) -> Manifest:
         if wrong := check_row(row):
             raise CorruptManifest(f"The manifest has a segment {row.id} with {wrong}.")
     return manifest
+
+
+async def load(store: ObjectStore, key: str) -> Manifest:
+    """Raises CorruptManifest, ObjectMissing, StoreUnavailable."""
+    return decode(await store.get(key, 0, await store.size(key)))

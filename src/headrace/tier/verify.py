@@ -8,6 +8,7 @@ from headrace.storage.checkpoints import CorruptCheckpoint, parse_leader_epochs
 from headrace.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from headrace.storage.snapshots import CorruptSnapshot, decode_snapshot
 from headrace.storage.txn_index import ENTRY_BYTES, CorruptTransactionIndex, decode_entries
+from headrace.tier.segment_object import read_section
 from headrace.tier.store import ObjectMissing, ObjectStore
 from headrace.tier.verify_log import LogCheck
 
@@ -35,9 +36,7 @@ async def _verify(store: ObjectStore, key: str, row: SegmentRow, progress: Calla
         return [f"The object has {size} bytes instead of {row.bytes}."]
 
     async def section(place: Section | None) -> bytes:
-        if place is None or not place[1]:
-            return b""
-        content = await store.get(key, place[0], place[0] + place[1])
+        content = await read_section(store, key, place)
         progress(len(content))
         return content
 

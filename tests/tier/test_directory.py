@@ -1,0 +1,154 @@
+"""A directory as object store: whole objects or none, whatever dies, and nothing left behind."""
+
+import asyncio
+import errno
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import pytest
+
+from headrace.storage.memory_files import MemoryFiles, ProcessDied
+from headrace.tier.directory import ABANDONED_MS, INCOMING, DirectoryStore
+from headrace.tier.probing import probe
+from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
+
+T = TypeVar("T")
+KEY = "c/t/0/a.segment"
+CONTENT = b"x" * 3_000 + b"tail"
+
+
+class AtOnce:
+    """Does the job before it returns: files in memory do not block."""
+
+    def run(self, lane: str, job: Callable[[], T]) -> asyncio.Future[T]:
+        assert lane.startswith("tier-")
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        try:
+            future.set_result(job())
+        except Exception as error:  # handed on to whoever waits
+            future.set_exception(error)
+        return future
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.drawn = 0
+
+    def bits(self, count: int) -> int:
+        self.drawn += 1
+        return self.drawn % (1 << count)
+
+
+def opened(files: MemoryFiles, random: Counting | None = None) -> DirectoryStore:
+    return DirectoryStore("/objects", files, AtOnce(), random or Counting())
+
+
+def made() -> MemoryFiles:
+    files = MemoryFiles()
+    files.make_directory("/objects")
+    files.sync_directory("/")
+    files.create("/a.log").write(0, [CONTENT])
+    return files
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Deaths are no Exceptions: a loop of its own ends with each."""
+    with asyncio.Runner() as runner:
+        return runner.run(work)
+
+
+async def stored(store: ObjectStore) -> dict[str, bytes]:
+    return {key: await store.get(key, 0, size) async for key, size in store.list("")}
+
+
+def put(store: ObjectStore) -> Coroutine[Any, Any, None]:
+    return store.put(KEY, [FilePart("/a.log", 0, 3_000), b"tail"])
+
+
+@pytest.mark.parametrize("loses_power", [False, True])
+def test_a_death_at_any_step_of_a_put_leaves_all_of_the_object_or_nothing(loses_power: bool) -> None:
+    whole = made()
+    before = whole.changes
+    run(put(opened(whole)))
+    steps = whole.changes - before
+    seen = set()
+    for step in range(steps):
+        files = made()
+        files.die_at(files.changes + step, bytes_written=1_000)
+        with pytest.raises(ProcessDied):
+            run(put(opened(files)))
+        if loses_power:
+            files.lose_power()
+        else:
+            files.restart()
+        found = run(stored(opened(files)))
+        assert found in ({}, {KEY: CONTENT}), f"step {step}"
+        seen.add(bool(found))
+    assert steps > 6 and seen == {False, True}
+
+
+def test_what_was_put_survives_a_power_loss_and_what_was_deleted_stays_gone() -> None:
+    files = made()
+    run(put(opened(files)))
+    files.lose_power()
+    assert run(stored(opened(files))) == {KEY: CONTENT}
+    run(opened(files).delete(KEY))
+    files.lose_power()
+    assert run(stored(opened(files))) == {}
+
+
+async def test_a_put_that_loses_or_fails_leaves_no_file_behind() -> None:
+    files = made()
+    store = opened(files)
+    await put(store)
+    with pytest.raises(ObjectExists):
+        await put(store)
+    for operation in ("write", "sync", "link", "sync_directory"):
+        files.fail(operation, "*", errno.ENOSPC)
+        with pytest.raises(StoreUnavailable, match="No space left"):
+            await store.put("c/other", [b"abc"])
+        files.faults.clear()
+        await store.delete("c/other")
+    assert files.names(f"/objects/{INCOMING}") == []
+    assert await stored(store) == {KEY: CONTENT}
+
+
+async def test_a_disk_that_fails_is_unavailable_and_not_empty() -> None:
+    files = made()
+    store = opened(files)
+    await put(store)
+    files.fail("read", "/objects/*", errno.EIO)
+    with pytest.raises(StoreUnavailable):
+        await store.get(KEY, 0, 1)
+    files.fail("names", "/objects/*", errno.EIO)
+    with pytest.raises(StoreUnavailable):
+        await stored(store)
+
+
+async def test_a_file_system_without_links_says_so() -> None:
+    files = made()
+    files.fail("link", "*", errno.EPERM)
+    with pytest.raises(StoreUnavailable, match="no hard links"):
+        await probe(opened(files), 1)
+
+
+async def test_what_a_dead_process_left_is_swept_when_it_is_old_enough() -> None:
+    now_ms = 10 * ABANDONED_MS
+    files = MemoryFiles(lambda: now_ms)
+    files.make_directory(f"/objects/{INCOMING}")
+    for name, age_ms in (("old", ABANDONED_MS + 1), ("young", ABANDONED_MS - 1)):
+        files.create(f"/objects/{INCOMING}/{name}")
+        files.inode(f"/objects/{INCOMING}/{name}").modified_ms = now_ms - age_ms
+    await opened(files).put("c/a", [b"abc"])
+    assert files.names(f"/objects/{INCOMING}") == ["young"]
+    assert [key async for key, _ in opened(files).list("")] == ["c/a"]
+
+
+async def test_a_directory_is_no_object() -> None:
+    files = made()
+    store = opened(files)
+    await put(store)
+    with pytest.raises(ObjectMissing):
+        await store.get("c/t", 0, 1)
+    with pytest.raises(ObjectMissing):
+        await store.get(f"{KEY}/below", 0, 1)
