@@ -1,12 +1,20 @@
 """KIP-1303 between nodes: followers tell leaders, leaders tell the controller, and only when something changed."""
 
 import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from unittest.mock import patch
 
-from headrace.broker import replicator_asking, replicator_fetcher
+from headrace.broker import replicator_fetcher
+from headrace.broker.partitions import Hosted
+from headrace.broker.replicator_asking import fetch_request
+from headrace.config import BrokerConfig
+from headrace.controller.configs import Edit, EditKind
 from headrace.core.coverage import LocalCoverage
+from headrace.core.fetching import Ask
+from headrace.core.following import Position
 from headrace.core.thin import thin_of
-from headrace.wire.messages.fetch import FetchPartition, FetchRequest
+from headrace.wire.messages.fetch import FetchPartition, FetchRequest, ReplicaState
 from tests.broker.asking import TOPIC
 from tests.broker.trio import Trio, play
 
@@ -45,6 +53,25 @@ def remembered(trio: Trio) -> dict[int, LocalCoverage]:
     return {} if stored is None else {known.broker_id: known.local for known in stored.record.replicas}
 
 
+@contextmanager
+def listing() -> Iterator[list[FetchPartition]]:
+    """What followers list from here on."""
+    listed: list[FetchPartition] = []
+
+    def noting(
+        ask: Ask[Hosted, Position],
+        replica: ReplicaState,
+        config: BrokerConfig,
+        coverage: Callable[[Hosted], LocalCoverage | None],
+    ) -> FetchRequest:
+        request = fetch_request(ask, replica, config, coverage)
+        listed.extend(part for topic in request.topics for part in topic.partitions)
+        return request
+
+    with patch.object(replicator_fetcher, "fetch_request", noting):
+        yield listed
+
+
 def test_what_a_follower_says_reaches_the_controller_and_the_record_stays() -> None:
     """T1303-1 from end to end, T1303-11."""
 
@@ -72,15 +99,7 @@ def test_growth_is_not_told_before_it_crosses_the_threshold() -> None:
         disks.of[2] = disks.fresh()
         await trio.until(lambda: remembered(trio) == disks.of)
         rev = trio.world.data.rev
-        listed: list[FetchPartition] = []
-        made = replicator_asking.fetch_request
-
-        def noting(*asked: object) -> FetchRequest:
-            request = made(*asked)  # type: ignore[arg-type]
-            listed.extend(part for topic in request.topics for part in topic.partitions)
-            return request
-
-        with patch.object(replicator_fetcher, "fetch_request", noting):
+        with listing() as listed:
             for local_bytes in range(1, 999, 100):
                 disks.of[2] = disks.of[2]._replace(local_bytes=local_bytes)
                 await asyncio.sleep(1)
@@ -136,5 +155,42 @@ def test_a_replica_that_comes_back_with_little_is_known_for_it() -> None:
         await trio.serves(2)
         disks.attach(2)
         await trio.until(lambda: 2 in trio.record().isr_ids and thin(trio) == {2})
+
+    play(scenario, GAP, replicates=True)
+
+
+def test_another_threshold_makes_everybody_tell_once() -> None:
+    """T1303-20."""
+
+    async def scenario(trio: Trio) -> None:
+        await trio.topic([1, 2, 3], settings=TIERED)
+        disks = Disks(trio)
+        disks.of[2] = disks.fresh()._replace(local_bytes=10)
+        await trio.until(lambda: remembered(trio) == disks.of)
+        disks.of[2] = disks.of[2]._replace(local_bytes=50)  # nobody needs to know
+        with listing() as listed:
+            edit = Edit(BYTES, EditKind.SET, "40")
+            await trio.broker(trio.controller_id).controller.alter_topic_settings(TOPIC, lambda _: [edit])
+            await trio.until(lambda: thin(trio) == frozenset() and remembered(trio) == disks.of)
+            await asyncio.sleep(5)
+            assert sorted(part.local_bytes for part in listed) == [50, 5_000]
+
+    play(scenario, GAP, replicates=True)
+
+
+def test_a_node_that_restarts_whole_is_judged_as_before() -> None:
+    """T1303-21, as far as the cluster remembers it: nothing is told by the node before its report is there again."""
+
+    async def scenario(trio: Trio) -> None:
+        await trio.topic([1, 2, 3], settings=TIERED)
+        disks = Disks(trio)
+        disks.of[2] = disks.fresh()
+        await trio.until(lambda: thin(trio) == {2})
+        await trio.restart(2)
+        assert thin(trio) == {2}
+        disks.attach(2)
+        await trio.until(lambda: len(trio.record().isr) == 3)
+        trio.world.nodes[0].kill()
+        await trio.leads(3)
 
     play(scenario, GAP, replicates=True)
