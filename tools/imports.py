@@ -1,6 +1,6 @@
 """Who may import whom, as data, and the check of it: `python -m tools.imports`.
 
-The direction is `node > broker | controller > tier > storage | metadata | net > core | wire > names` for the server and
+The direction is `node > broker > controller | tier > storage | metadata | net > core | wire > names` for the server and
 `own > client > net > core | wire > names` for the client; the composition roots, node, client and withdrawal, may
 also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
 """
@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "own": PURE | {"client", "net"},
     "sim": PURE
     | {"storage", "tier", "metadata", "net", "controller", "broker", "node", "node_config", "client", "own"},
-    "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim", "tier", "storage"},
+    "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim", "tier"},
     "testing": PURE
     | {"client", "own", "node", "node_config", "system", "sim", "net", "storage", "tier", "metadata", "broker"},
     "__init__": frozenset(),

@@ -10,7 +10,7 @@ from headrace.storage.os_files import OsFiles
 from headrace.system import SystemRandom, ThreadOffload
 from headrace.tier.cloud import CloudStore
 from headrace.tier.directory import DirectoryStore
-from headrace.tier.opening import open_object_store
+from headrace.tier.opening import open_for_tools, open_object_store
 from headrace.tier.store import ObjectStore, Refused
 
 
@@ -24,6 +24,7 @@ async def test_a_path_and_a_file_url_are_a_directory_that_is_made(tmp_path: Path
     assert isinstance(one, DirectoryStore) and isinstance(two, DirectoryStore)
     await one.put("c/a", [b"abc"])
     assert await two.get("c/a", 0, 3) == b"abc"
+    assert await open_for_tools(str(tmp_path / "new dir" / "deep"), offload, SystemRandom()).size("c/a") == 3
     assert (tmp_path / "new dir" / "deep" / "c" / "a").read_bytes() == b"abc"
 
 

@@ -4,9 +4,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.runtime import Offload, Random
 from headrace.storage.files import Files, parent_of
+from headrace.storage.os_files import OsFiles
 from headrace.tier.directory import DirectoryStore
 from headrace.tier.store import ObjectStore, Refused
 
+TOOL_FILES_MAX = 8
 SCHEMES = frozenset({"s3", "gs", "az"})
 OPTIONS: dict[str, frozenset[str]] = {
     "s3": frozenset({"endpoint", "region"}),
@@ -36,6 +38,11 @@ def open_object_store(url: str, files: Files, offload: Offload, random: Random) 
     except ImportError as error:
         raise Refused(f"Object store {url} needs obstore: install headrace[tier].") from error
     return CloudStore.open(f"{parts.scheme}://{parts.netloc}{parts.path}", options, files, offload)
+
+
+def open_for_tools(url: str, offload: Offload, random: Random) -> ObjectStore:
+    """For a command that is no node, and has no files of its own. Raises Refused."""
+    return open_object_store(url, OsFiles(open_files_max=TOOL_FILES_MAX), offload, random)
 
 
 def _directory(url: str, path: str, files: Files, offload: Offload, random: Random) -> DirectoryStore:
