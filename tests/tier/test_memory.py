@@ -1,11 +1,14 @@
 """The store of the simulator fails as real ones do."""
 
+import asyncio
+from collections.abc import Sequence
+
 import pytest
 
 from headrace.storage.memory_files import MemoryFiles
 from headrace.tier.memory import MemoryBucket, MemoryStore, Mishap
 from headrace.tier.probing import probe
-from headrace.tier.store import ObjectExists, ObjectMissing, Refused, StoreUnavailable
+from headrace.tier.store import ObjectExists, ObjectMissing, Refused, Source, StoreUnavailable
 
 
 def opened(bucket: MemoryBucket) -> MemoryStore:
@@ -48,6 +51,40 @@ async def test_a_slow_call_happens_when_its_time_is_over() -> None:
     assert slept == [(7, False)]
     assert await store.get("c/a", 1, 3) == b"bc"
     assert (bucket.calls, bucket.bytes_read) == ({"put": 1, "get": 1}, 2)
+
+
+async def test_a_late_call_is_told_as_failed_and_happens_nevertheless() -> None:
+    bucket = MemoryBucket(lambda *_: Mishap(late_ms=1))
+    bucket.objects |= {"c/b": b"b", "c/c": b"first"}
+    store = opened(bucket)
+    for call in (store.put("c/a", [b"a"]), store.put("c/c", [b"late"]), store.delete("c/b")):
+        with pytest.raises(StoreUnavailable):
+            await call
+    assert bucket.objects == {"c/b": b"b", "c/c": b"first"}
+    async with asyncio.timeout(30):
+        while bucket.objects != {"c/a": b"a", "c/c": b"first"}:  # noqa: ASYNC110  # the bucket has no event of its own
+            await asyncio.sleep(0.001)
+
+
+async def test_a_probe_whose_first_answer_was_lost_and_tried_again_refuses_nothing() -> None:
+    class TriesAgain(MemoryStore):
+        async def put(self, key: str, parts: Sequence[Source]) -> None:
+            if key not in bucket.objects:
+                await super().put(key, parts)
+            await super().put(key, parts)
+
+    bucket = MemoryBucket()
+    await probe(TriesAgain(bucket, MemoryFiles()), 1)
+    assert bucket.objects == {}
+
+
+async def test_a_store_that_takes_nothing_and_says_that_all_exists_is_refused() -> None:
+    class Stubborn(MemoryStore):
+        async def put(self, key: str, parts: Sequence[Source]) -> None:
+            raise ObjectExists(f"{key} {parts}")
+
+    with pytest.raises(Refused, match="just stored"):
+        await probe(Stubborn(MemoryBucket(), MemoryFiles()), 1)
 
 
 async def test_a_listing_bears_changes_in_its_middle() -> None:

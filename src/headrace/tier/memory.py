@@ -5,7 +5,7 @@ A `MemoryBucket` is what all nodes share; each has a `MemoryStore` of its own, w
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from headrace.storage.files import Files
 from headrace.tier.sources import pieces
@@ -30,6 +30,8 @@ class Mishap(NamedTuple):
     delay_ms: int = 0
     fails: bool = False
     answer_lost: bool = False
+    late_ms: int = 0
+    """Of a put or delete: it is told as failed, and happens so much later nevertheless."""
 
 
 NO_MISHAP = Mishap()
@@ -76,6 +78,8 @@ class MemoryStore:
         check_key(key)
         content = b"".join(pieces(self._files, parts, PIECE_BYTES_MAX))
         mishap = await self._begin("put", key)
+        if mishap.late_ms:
+            self._later(mishap, "put", key, lambda: self._bucket.objects.setdefault(key, content))
         self._bucket.put(key, content)
         _end("put", key, mishap)
 
@@ -99,6 +103,8 @@ class MemoryStore:
     async def delete(self, key: str) -> None:
         check_key(key)
         mishap = await self._begin("delete", key)
+        if mishap.late_ms:
+            self._later(mishap, "delete", key, lambda: self._bucket.objects.pop(key, None))
         self._bucket.objects.pop(key, None)
         _end("delete", key, mishap)
 
@@ -118,6 +124,10 @@ class MemoryStore:
 
     async def close(self) -> None:
         pass
+
+    def _later(self, mishap: Mishap, operation: str, key: str, work: Callable[[], object]) -> NoReturn:
+        asyncio.get_running_loop().call_later(mishap.late_ms / 1000, work)
+        raise StoreUnavailable(f"The object store does not answer {operation} of {key} in time.")
 
     async def _begin(self, operation: str, key: str) -> Mishap:
         self._bucket.calls[operation] = self._bucket.calls.get(operation, 0) + 1
