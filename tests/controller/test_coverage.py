@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 
-from headrace.controller.config_changes import DONE
+from headrace.controller.config_changes import DONE, EditsOf
 from headrace.controller.configs import Edit, EditKind
 from headrace.controller.controller import Controller, Elected
 from headrace.controller.isr_changes import Proposal
@@ -61,6 +61,10 @@ async def propose(
     outcome = await controller.alter_partitions(record.leader, epoch, [proposal])
     assert isinstance(outcome, list)
     return outcome[0] if isinstance(outcome[0], ErrorCode) else ErrorCode.NONE
+
+
+def setting(name: str, text: str) -> EditsOf:
+    return lambda _: [Edit(name, EditKind.SET, text)]
 
 
 def thin_at(controller: Controller, now_ms: int | None = None) -> frozenset[int]:
@@ -164,8 +168,7 @@ async def test_a_threshold_that_changes_acts_on_the_next_election() -> None:
     assert await report(nodes, {1: OLD, 2: fresh(local_bytes=10), 3: OLD}) is ErrorCode.NONE
     assert thin_at(controller) == frozenset()
 
-    edit = Edit(BYTES, EditKind.SET, "11")
-    assert await controller.alter_topic_settings("t", lambda _: [edit]) == DONE
+    assert await controller.alter_topic_settings("t", setting(BYTES, "11")) == DONE
     assert thin_at(controller) == {2}
     await nodes.stop()
 
@@ -235,4 +238,27 @@ async def test_why_tells_who_leads_and_who_is_passed_over_for_what_and_until_whe
         (2, "complete", None),
         (3, "full", None),
     ]
+    await nodes.stop()
+
+
+async def test_the_names_of_the_first_draft_are_refused_as_any_unknown_setting_is() -> None:
+    """T1303-19."""
+    nodes, controller = await tiered({})
+    for name in (
+        "leader.election.prefer.early.local.log.start.offset",
+        "leader.election.local.log.start.offset.threshold",
+    ):
+        of_topic = await controller.alter_topic_settings("t", setting(name, "1"))
+        of_cluster = await controller.alter_broker_settings(None, setting(name, "1"))
+        assert of_topic is not None and of_topic.code is ErrorCode.INVALID_CONFIG
+        assert of_cluster is not None and of_cluster.code is ErrorCode.INVALID_CONFIG
+    await nodes.stop()
+
+
+async def test_the_clusters_threshold_can_change_while_it_runs() -> None:
+    nodes, controller = await tiered({})
+    assert await report(nodes, {1: OLD, 2: fresh(), 3: OLD}) is ErrorCode.NONE
+    for value, expected in ((str(HOUR), {2}), ("-1", set())):
+        assert await controller.alter_broker_settings(None, setting(MS, value)) == DONE
+        assert thin_at(controller) == expected
     await nodes.stop()
