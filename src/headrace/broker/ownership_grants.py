@@ -18,6 +18,9 @@ from headrace.net.connection import Connection
 CONFIRM_MS = 5_000
 """How long a grant may wait until everything before it is committed and its generation is stored."""
 
+LOOK_AGAIN_S = 0.005
+"""While followers have not asked yet in a leadership that has just begun."""
+
 
 class Terms:
     """What a claimer asks for beside the resource."""
@@ -151,6 +154,11 @@ class Grants:
                 where.waiting_acks = {}
             where.waiting_acks[lambda: self._look(entry, tenure)] = None
             return
+        if isinstance(where, Hosted) and where.leadership is not None:
+            # Records of an earlier leader that are not committed may be where the fence is, until they are cut off.
+            if not where.leadership.is_followed_to(tenure.fence_offset):
+                self._loop.call_later(LOOK_AGAIN_S, self._look, entry, tenure)
+                return
         if where is None or not self._ownership.lease_valid():
             return  # whoever ends it tells
         self._forget_timer(tenure)
