@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.run import Scenario
 from tests.hunt.budget import seed as hunt_seed
-from tests.sim.planted import OWNING, PLANTS, TRANSACTING
+from tests.sim.planted import GROUPING, OWNING, PLANTS, TRANSACTING
 from tests.sim.search import told, verdicts
 
 SEEDS = int(os.environ.get("HUNT_SEEDS", "2000"))
@@ -28,8 +28,8 @@ def test_a_planted_bug_is_found(plant: str) -> None:
 @pytest.mark.hunt
 @pytest.mark.parametrize(
     "scenario",
-    [Scenario(), TRANSACTING, OWNING, Scenario(transactors=2, owners=3)],
-    ids=["records", "transactions", "owners", "transactions and owners"],
+    [Scenario(), TRANSACTING, OWNING, GROUPING, Scenario(transactors=2, owners=3), Scenario(transactors=2, members=4)],
+    ids=["records", "transactions", "owners", "groups", "transactions and owners", "transactions and groups"],
 )
 def test_seeds_keep_every_promise(scenario: Scenario) -> None:
     first, begun = hunt_seed(), time.monotonic()

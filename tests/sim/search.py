@@ -33,4 +33,5 @@ def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     wanted = scenario or Scenario()
     transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""
     owners = f" --owners {wanted.owners}" if wanted.owners else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}{owners}\n{violations}"
+    members = f" --members {wanted.members}" if wanted.members else ""
+    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}\n{violations}"
