@@ -154,11 +154,11 @@ class Grants:
                 where.waiting_acks = {}
             where.waiting_acks[lambda: self._look(entry, tenure)] = None
             return
-        if isinstance(where, Hosted) and where.leadership is not None:
+        leadership = where.leadership if isinstance(where, Hosted) else None
+        if leadership is not None and not leadership.is_followed_to(tenure.fence_offset):
             # Records of an earlier leader that are not committed may be where the fence is, until they are cut off.
-            if not where.leadership.is_followed_to(tenure.fence_offset):
-                self._loop.call_later(LOOK_AGAIN_S, self._look, entry, tenure)
-                return
+            self._loop.call_later(LOOK_AGAIN_S, self._look, entry, tenure)
+            return
         if where is None or not self._ownership.lease_valid():
             return  # whoever ends it tells
         self._forget_timer(tenure)

@@ -258,13 +258,15 @@ async def prepare(owning: Owning, outside: Outside) -> None:
 
 
 async def read_in_the_end(owning: Owning, outside: Outside) -> None:
-    """When everybody has let go: the last owner reads what all others left."""
+    """The last owner takes over, since a dead one whose end nobody heard of may still stand there, and reads what all
+    others left."""
     history = owning.work.history
     while True:
         asked_s, names = history.now_s(), [*map(str, PARTITIONS), LAMP]
+        numbers = {name: owning.last.get(name, 1) for name in names}
         try:
             async with own.claim(
-                owning.work.bootstrap, GROUP, names, wait=True, client_id="heir", outside=outside
+                owning.work.bootstrap, GROUP, names, numbers, client_id="heir", outside=outside
             ) as ownership:
                 for name in names:
                     generation, fence = ownership.generations[name], ownership.fence_offsets[name]
@@ -274,6 +276,9 @@ async def read_in_the_end(owning: Owning, outside: Outside) -> None:
                     for partition in PARTITIONS
                     async for record in ownership.backlog(partition)
                 ]
+        except own.AlreadyOwned as error:
+            owning.last[error.resource] = max(owning.last.get(error.resource, 0), error.generation)
+            continue
         except KafkaError:
             await asyncio.sleep(0.2)
             continue
