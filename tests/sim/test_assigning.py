@@ -9,7 +9,7 @@ PARTITIONS = [TopicPartition("m", index) for index in range(4)]
 
 
 def test_a_subscription_names_its_topics() -> None:
-    assert subscribed_topics(subscription(["m", "n"])) == {"m", "n"}
+    assert subscribed_topics(subscription(["m", "n"])) == frozenset({"m", "n"})
 
 
 def test_an_assignment_names_its_partitions() -> None:
