@@ -34,6 +34,8 @@ CLAIM_S_MAX = 8.0
 RECORDS_MAX = 4
 LOOK_BACK_OFFSETS = 5
 GONE = float("inf")
+BEYOND = 1_000
+"""More generations than claims of which nobody heard."""
 PAUSES_S = (0.0, 0.02, 0.1, 0.4)
 
 
@@ -263,7 +265,7 @@ async def read_in_the_end(owning: Owning, outside: Outside) -> None:
     history = owning.work.history
     while True:
         asked_s, names = history.now_s(), [*map(str, PARTITIONS), LAMP]
-        numbers = {name: owning.last.get(name, 1) for name in names}
+        numbers = {name: owning.last.get(name, 0) + BEYOND for name in names}
         try:
             async with own.claim(
                 owning.work.bootstrap, GROUP, names, numbers, client_id="heir", outside=outside
@@ -276,9 +278,6 @@ async def read_in_the_end(owning: Owning, outside: Outside) -> None:
                     for partition in PARTITIONS
                     async for record in ownership.backlog(partition)
                 ]
-        except own.AlreadyOwned as error:
-            owning.last[error.resource] = max(owning.last.get(error.resource, 0), error.generation)
-            continue
         except KafkaError:
             await asyncio.sleep(0.2)
             continue
