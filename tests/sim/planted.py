@@ -9,7 +9,6 @@ import pytest
 from headrace.broker.coordinators import state_log
 from headrace.broker.coordinators.groups import Groups
 from headrace.broker.handlers.k00_produce import _Produce
-from headrace.broker.ownership import Ownership
 from headrace.broker.ownership_grants import Grants
 from headrace.broker.ownership_keys import KeyWriter, Written
 from headrace.controller.fence import FencedStore
@@ -141,7 +140,7 @@ PLANTS = {
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
     ),
-    "own: lease": Plant(Ownership, "lease_valid", lambda _: True, 64, DISPLACED, OWNING),
+    "own: followers": Plant(Leadership, "is_followed_to", lambda *_: True, 64, DISPLACED, OWNING),
     "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),
     "own: gate of reads": Plant(Gate, "judge", _everybody_reads, 1, DISPLACED, OWNING),
     "own: retained key": Plant(KeyWriter, "put", _stored_at_once, 1, DISPLACED, OWNING),
