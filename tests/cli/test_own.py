@@ -167,6 +167,8 @@ def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
         (("claim", "g"), "at least one resource"),
         (("claim", "g", "a", "a"), "each once"),
         (("claim", "g", "a", "--wait", "--generation", "1"), "--wait or --generation"),
+        (("claim", "g", "a", "--generation=-1"), "from 0 to 2147483647, not -1"),
+        (("claim", "g", "a", "--generation", "2147483648"), "from 0 to 2147483647, not 2147483648"),
         (("watch", "--every", "soon"), "500ms or 2s"),
         (("release", "g"), "at least one resource"),
     ],
@@ -190,5 +192,7 @@ def test_changes_are_told_once_each() -> None:
     assert between([row(1, "a")], [row(1, "a")]) == []
     assert between([row(1, "a")], [row(2, "b")]) == ["r of group g is owned by b at h:1 at generation 2"]
     assert between([row(1, "a")], [row(1, None)]) == between([row(1, "a")], []) == ["r of group g is owned by nobody"]
+    assert between([], [row(1, None)]) == ["r of group g is owned by nobody"]
+    assert between([row(1, None)], []) == between([row(1, "a", 1_000_000)], [row(1, "a")]) == []
     (refused,) = between([row(1, "a")], [row(1, "a", 1_000_000)])
     assert refused.startswith("r of group g was refused to x at h:2, ")
