@@ -9,11 +9,14 @@ from multiprocessing import get_context
 from headrace.sim.run import Scenario, Verdict, run_seed
 from tests.sim.planted import PLANTS, planted
 
+SEEDS_PER_PROCESS = 50
+"""Then another one goes on: what a seed leaves behind in memory is bounded."""
+
 
 def verdicts(seeds: Iterable[int], plant: str | None = None, scenario: Scenario | None = None) -> Iterator[Verdict]:
     """In the order of the seeds; whoever has seen enough stops asking. A plant has its own scenario."""
     wanted = PLANTS[plant].scenario if plant is not None else scenario or Scenario()
-    with get_context("spawn").Pool(os.cpu_count(), initializer=_be_quiet) as pool:
+    with get_context("spawn").Pool(os.cpu_count(), _be_quiet, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         yield from pool.imap(_judge, ((seed, plant, wanted) for seed in seeds))
 
 
