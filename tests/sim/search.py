@@ -37,4 +37,5 @@ def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""
     owners = f" --owners {wanted.owners}" if wanted.owners else ""
     members = f" --members {wanted.members}" if wanted.members else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}\n{violations}"
+    clerks = f" --clerks {wanted.clerks}" if wanted.clerks else ""
+    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}{clerks}\n{violations}"

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import clients, members, owners, settling, transacting
+from headrace.sim import clerk, clients, errands, members, owners, settling, transacting
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -42,6 +42,8 @@ class Scenario:
     """Clients that claim two partitions and a name from each other, and go on too long."""
     members: int = 0
     """Clients in one consumer group, every third of them a static member."""
+    clerks: int = 0
+    """Clients that ask for everything that administrators do, with mistakes."""
     seconds: float = SECONDS
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -98,6 +100,8 @@ class Run:
             settings.update(transacting.SETTINGS)
         if self.scenario.members:
             settings.update(members.SETTINGS)
+        if self.scenario.clerks:
+            settings.update(clerk.SETTINGS)
         if (self.scenario.transactors or self.scenario.members) and self.around.is_flushed:
             settings["log.flush.interval.messages"] = "1"  # also of what coordinators write
         return settings
@@ -188,6 +192,8 @@ class Run:
                     partition.topic, 1, self._copies, configs={**configs, **owners.CONFIGS[partition.topic]}
                 )
                 await admin.create_topics([wanted])
+            if self.scenario.clerks:
+                await admin.create_topics([NewTopic(errands.TOPIC, 3, min(2, self._copies))])
             if self.membership.work.partitions:
                 await admin.create_topics([NewTopic(members.TOPIC, len(members.PARTITIONS), self._copies)])
                 await settling.prepare(self.membership, outside, self.world.random_for("group"))
@@ -210,11 +216,16 @@ class Run:
         if self.owned:
             owned = self.owning.work
             jobs.append(("thief", lambda outside: owners.intrude(owned, "thief", outside, random_for("thief"))))
+        for name in (f"k{number}" for number in range(1, self.scenario.clerks + 1)):
+            jobs.append((name, partial(self._inquire, name)))
         jobs.append(("boss", lambda outside: command(self.work, "boss", outside, random_for("boss"))))
         return jobs
 
     def _transact(self, name: str, outside: Outside) -> Coroutine[Any, Any, None]:
         return transacting.transact(self.transactions, name, outside, self.world.random_for(name))
+
+    def _inquire(self, name: str, outside: Outside) -> Coroutine[Any, Any, None]:
+        return clerk.inquire(self.work, name, outside, self.world.random_for(name))
 
     def _start(self, name: str, job: Any) -> "asyncio.Task[None]":
         process, outside = self.world.new_client(name)
