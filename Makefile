@@ -16,6 +16,8 @@ ARGS ?=
 FACTOR ?= 50
 MINUTES ?= 5
 SEEDS ?= 2000
+# Processes that tests run in: most of them wait most of the time. `make test WORKERS=0 ARGS='-s -k produce'` for a close look.
+WORKERS ?= 4
 
 .PHONY: help setup up test check format hunt bench docs clean
 
@@ -47,7 +49,7 @@ up: setup
 	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)
 
 test: setup tools
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 check: setup
 	@$(BIN)/ruff format --check $(CODE)
