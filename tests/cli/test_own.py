@@ -154,6 +154,12 @@ def test_what_a_dead_owner_left_behind_is_freed(cluster: Cluster) -> None:
     assert headrace("produce", "t", *bootstrap, stdin=b"x\n").returncode == 0
 
 
+def test_what_nobody_had_is_not_freed_and_not_remembered(cluster: Cluster) -> None:
+    done = headrace("own", "release", "g", "mistyped", "--bootstrap", cluster.bootstrap)
+    assert done.returncode == 1 and "mistyped of group g has no owner, and none is remembered" in done.said
+    assert listed(cluster) == []
+
+
 def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
     with own.claim_sync(cluster.bootstrap, "g", "t-0") as ownership:
         done = headrace("own", "release", "g", "t-0", "--evict", "--json", "--bootstrap", cluster.bootstrap)

@@ -117,7 +117,9 @@ def release(
         freed: dict[str, int] = {}
         for resource in resources:
             row = known.get((group, resource))
-            number = int(row["generation"]) if evict and row is not None and row["owner"] is not None else None
+            if row is None:
+                raise Failure(f"{resource} of group {group} has no owner, and none is remembered")
+            number = int(row["generation"]) if evict and row["owner"] is not None else None
             async with own.claim(bootstrap, group, resource, number, client_id="headrace-cli") as held:
                 freed[resource] = held.generation
         return freed
