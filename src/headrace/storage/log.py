@@ -220,8 +220,8 @@ class Log:
         try:
             old = self.segments.active
             if old is not None and old.base_offset >= self.recovery_point:
-                # Nothing of it was synced, not even its name: a power cut could leave the new one alone, and nobody would
-                # doubt that the log begins there.
+                # Nothing of it was synced, not even its name: a power cut could leave the new one alone, and nobody
+                # would doubt that the log begins there.
                 self.segments.sync_directory()
             if old is not None and not old.size:
                 self.segments.drop_from(len(self.segments) - 1)
