@@ -86,6 +86,10 @@ def test_a_minimal_lag_above_the_maximal_one_is_refused() -> None:
     assert sentence == "min.compaction.lag.ms (5) is above max.compaction.lag.ms (4)"
 
 
+def test_a_gate_names_a_group_that_can_claim() -> None:
+    assert refusal({"own.produce.group": "g" * 250}) == "own.produce.group is longer than 249 characters"
+
+
 def test_a_request_limit_above_what_may_be_queued_is_refused() -> None:
     with pytest.raises(InvalidSetting, match=r"queued\.max\.request\.bytes \(2048\) is below"):
         BrokerConfig.parse({"queued.max.request.bytes": "2048"})

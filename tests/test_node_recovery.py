@@ -9,16 +9,21 @@ from headrace.storage.segment import Segment
 from tests.broker.support import TOPIC, World, records_of, until
 
 
+async def killed_with_three_records(world: World) -> str:
+    """The path of the log that it left."""
+    async with world.started() as served:
+        client = await served.client()
+        await client.create_topic()
+        for _ in range(3):
+            await client.produce()
+        await served.kill()
+    return f"/data/logs/{TOPIC}-0/{0:020d}.log"
+
+
 async def test_that_a_log_is_not_whole_is_written_down_before_it_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """If the process dies in between, the next start must not take what is left for all there was."""
     with World() as world:
-        async with world.started() as served:
-            client = await served.client()
-            await client.create_topic()
-            for _ in range(3):
-                await client.produce()
-            await served.kill()
-        path = f"/data/logs/{TOPIC}-0/{0:020d}.log"
+        path = await killed_with_three_records(world)
         world.memory.inode(path).data[-1] ^= 1
         noted: list[bool] = []
         cut = Segment.cut
@@ -35,13 +40,7 @@ async def test_that_a_log_is_not_whole_is_written_down_before_it_is_cut(monkeypa
 
 async def test_a_log_is_not_cut_when_that_cannot_be_written_down() -> None:
     with World() as world:
-        async with world.started() as served:
-            client = await served.client()
-            await client.create_topic()
-            for _ in range(3):
-                await client.produce()
-            await served.kill()
-        path = f"/data/logs/{TOPIC}-0/{0:020d}.log"
+        path = await killed_with_three_records(world)
         size = world.memory.size(path)
         world.memory.inode(path).data[-1] ^= 1
         world.memory.fail("rename", "/data/meta.properties*", errno.EIO, times=1 << 60)

@@ -49,7 +49,7 @@ def test_untidiness_is_found(name: str, text: str, sentence: str) -> None:
         ("a.py", "x = 1  # type: ig" + "nore[misc]  # the library has no types\n"),
         ("a.py", "try:\n    pass\nexcept Exception:  # a plug-in may raise anything\n    pass\n"),
         ("src/headrace/cli/x.py", "print(1)\n"),
-        ("a.md", "a path such as /var/lib/headrace, and a/work/b\n"),
+        ("a.md", "a path such as /var/lib/headrace, and a/wo" + "rk/b\n"),
     ],
 )
 def test_what_is_tidy_is_not_reported(name: str, text: str) -> None:

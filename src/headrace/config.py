@@ -220,6 +220,9 @@ class TopicConfig:
 
 TOPIC_SETTINGS: Mapping[str, Setting] = declared(TopicConfig)
 
+OWN_GROUP_CHARACTERS_MAX = 249
+"""A claim cannot name a longer group."""
+
 
 def topic_defaults(broker: BrokerConfig) -> TopicConfig:
     """What a topic without settings of its own has on this broker."""
@@ -276,4 +279,7 @@ def _checked_topic(values: dict[str, Any]) -> dict[str, Any]:
     lag_min, lag_max = values.get("min_compaction_lag_ms"), values.get("max_compaction_lag_ms")
     if lag_min is not None and lag_max is not None and lag_min > lag_max:
         raise InvalidSetting(f"min.compaction.lag.ms ({lag_min}) is above max.compaction.lag.ms ({lag_max})")
+    for name in ("own_produce_group", "own_fetch_group"):
+        if len(values.get(name, "")) > OWN_GROUP_CHARACTERS_MAX:
+            raise InvalidSetting(f"{name.replace('_', '.')} is longer than {OWN_GROUP_CHARACTERS_MAX} characters")
     return values

@@ -40,11 +40,14 @@ async def elections_under_load(trio: Trio, faults: Sequence[Fault | None], late_
         store.late_ms = late_ms
         store.faults.extend(faults)
 
+    def healed(store: MemoryStore) -> None:
+        store.delay_ms = 1
+
     await trio.topic([1, 2, 3], settings={"min.insync.replicas": "2"})
     load = Load(trio, pause_s=0.05)
     loading = asyncio.create_task(load.run())
     await asyncio.sleep(0.5)
-    trio.world.store_opened = opened  # type: ignore[method-assign]  # the world calls what is there
+    trio.world.store_opened = opened  # type: ignore[method-assign]  # replaced on this world only, to spoil its stores
     for node in NODES:
         opened(trio.store(node))
     for deaf in (1, 2):
@@ -61,7 +64,7 @@ async def elections_under_load(trio: Trio, faults: Sequence[Fault | None], late_
         await asyncio.sleep(3)
         with suppress(PeerLost, OSError):  # whoever is asked may not be there
             await asyncio.wait_for(elect(trio, 1), 20)
-    trio.world.store_opened = lambda store: setattr(store, "delay_ms", 1)  # type: ignore[method-assign]  # the world calls what is there
+    trio.world.store_opened = healed  # type: ignore[method-assign]  # replaced again, by what spoils nothing
     for node in NODES:
         if trio.world.nodes[node - 1].store is not None:
             trio.store(node).faults.clear()

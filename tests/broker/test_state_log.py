@@ -271,7 +271,7 @@ def test_there_are_metrics_of_groups(name: str) -> None:
         found = {family.name: family.samples[0].value for family in families(trio.broker(1))}
         (value,) = [value for known, value in found.items() if known.endswith("_" + name)]
         assert value == {"numgroups": 1, "numgroupsstable": 1, "numoffsets": 2}.get(name, value)
-        assert found["kafka_server_group_coordinator_metrics_offset_commit_count"] == 2
-        assert found["kafka_server_group_coordinator_metrics_group_completed_rebalance_count"] == 1
+        assert found["kafka_server_group_coordinator_metrics_offset_commit_total"] == 2
+        assert found["kafka_server_group_coordinator_metrics_group_completed_rebalance_total"] == 1
 
     run(scenario)

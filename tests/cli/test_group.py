@@ -80,8 +80,15 @@ def test_a_group_with_a_member_is_listed_and_described(bootstrap: str, filled: s
 
 @pytest.mark.parametrize(
     ("place", "after"),
-    [("beginning", [0, 0]), ("end", [10, 10]), ("7", [7, 7]), ("99", [10, 10]), ("2023-11-14T22:16:20+00:00", [3, 3])],
-    ids=["beginning", "end", "offset", "offset-too-high", "time"],
+    [
+        ("beginning", [0, 0]),
+        ("end", [10, 10]),
+        ("7", [7, 7]),
+        ("99", [10, 10]),
+        ("2023-11-14T22:16:20+00:00", [3, 3]),
+        ("-1h", [10, 10]),
+    ],
+    ids=["beginning", "end", "offset", "offset-too-high", "time", "ago"],
 )
 def test_a_group_is_moved(bootstrap: str, filled: str, place: str, after: list[int]) -> None:
     group = f"g-{filled}"

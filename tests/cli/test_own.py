@@ -154,6 +154,12 @@ def test_what_a_dead_owner_left_behind_is_freed(cluster: Cluster) -> None:
     assert headrace("produce", "t", *bootstrap, stdin=b"x\n").returncode == 0
 
 
+def test_what_nobody_had_is_not_freed_and_not_remembered(cluster: Cluster) -> None:
+    done = headrace("own", "release", "g", "mistyped", "--bootstrap", cluster.bootstrap)
+    assert done.returncode == 1 and "mistyped of group g has no owner, and none is remembered" in done.said
+    assert listed(cluster) == []
+
+
 def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
     with own.claim_sync(cluster.bootstrap, "g", "t-0") as ownership:
         done = headrace("own", "release", "g", "t-0", "--evict", "--json", "--bootstrap", cluster.bootstrap)
@@ -167,6 +173,8 @@ def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
         (("claim", "g"), "at least one resource"),
         (("claim", "g", "a", "a"), "each once"),
         (("claim", "g", "a", "--wait", "--generation", "1"), "--wait or --generation"),
+        (("claim", "g", "a", "--generation=-1"), "from 0 to 2147483647, not -1"),
+        (("claim", "g", "a", "--generation", "2147483648"), "from 0 to 2147483647, not 2147483648"),
         (("watch", "--every", "soon"), "500ms or 2s"),
         (("release", "g"), "at least one resource"),
     ],
@@ -190,5 +198,7 @@ def test_changes_are_told_once_each() -> None:
     assert between([row(1, "a")], [row(1, "a")]) == []
     assert between([row(1, "a")], [row(2, "b")]) == ["r of group g is owned by b at h:1 at generation 2"]
     assert between([row(1, "a")], [row(1, None)]) == between([row(1, "a")], []) == ["r of group g is owned by nobody"]
+    assert between([], [row(1, None)]) == ["r of group g is owned by nobody"]
+    assert between([row(1, None)], []) == between([row(1, "a", 1_000_000)], [row(1, "a")]) == []
     (refused,) = between([row(1, "a")], [row(1, "a", 1_000_000)])
     assert refused.startswith("r of group g was refused to x at h:2, ")

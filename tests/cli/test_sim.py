@@ -42,8 +42,16 @@ def test_owners_are_part_of_the_story_and_of_the_command(capfdbinary: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    "asked", [{"seeds": 0}, {"minutes": 0.0}, {"minutes": nan}, {"brokers": 0}, {"transactors": -1}, {"owners": -1}]
+    "asked", [{"seeds": 0}, {"minutes": 0.0}, {"minutes": nan}, {"brokers": 0}, {"owners": -1}, {"members": -1}]
 )
 def test_there_is_no_search_of_nothing(asked: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         sim(**asked)
+
+
+def test_members_are_part_of_the_story_and_of_the_command(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    with planted("group: generation") as plant:
+        assert sim(seed=plant.seed, members=plant.scenario.members) == 1
+    said = capfdbinary.readouterr().out.decode()
+    assert "is in generation 1 of n" in said and "late commit" in said
+    assert f"headrace sim --seed {plant.seed} --brokers 3 --members 3" in said

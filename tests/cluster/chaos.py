@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from headrace.sim.checkers import check
-from headrace.sim.history import Acked, GivenUp, History, Read
+from headrace.sim.history import Acked, Final, GivenUp, History, Read
 from tests.cluster.asker import Asker
 from tests.cluster.load import AioLoad, JavaLoad, RdLoad, read_everything
 from tests.cluster.mischief import Mischief
@@ -46,6 +46,10 @@ def play(cluster: HeadraceCluster, mischief: Mischief, seconds: float, scratch: 
     told, refused = sum(asker.answers for asker in askers), sum(asker.refusals for asker in askers)
     print(f"{dict(mischief.done)}; acknowledged {dict(acked)}, read {dict(read)}, given up {len(given_up)}; ", end="")
     print(f"asked for ends: {told} answers, {refused} refusals")
+    there = {(event.partition, event.value) for event in history.events if isinstance(event, Final)}
+    somewhere = [acked for load in loads if isinstance(load, RdLoad) for acked in load.acked_somewhere]
+    print(f"acknowledged without an offset: {len(somewhere)}")
+    assert there.issuperset(somewhere)
     violations = check(history.events)
     assert not violations, "\n".join(map(str, violations[:10]))
     assert not given_up, given_up[:3]

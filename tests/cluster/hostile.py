@@ -17,6 +17,7 @@ from headrace.wire.frames import encode_request
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.inspection import InspectRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.own import OwnRequest, OwnResource
 from headrace.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.replication import StepDownPartition, StepDownRequest
 from headrace.wire.struct import Message
@@ -60,8 +61,19 @@ def body(request: type[Message], version: int, variant: int) -> bytes:
 def own_request(request: type[Message], random: Random) -> Message:
     """Nobody else's codec knows them."""
     if request is InspectRequest:
-        kind = random.choice(("failed", "sessions", "guard", "nonsense"))
+        kind = random.choice(("failed", "sessions", "guard", "own", "nonsense"))
         return InspectRequest(kind=kind, args=["0"] * random.randrange(3))
+    if request is OwnRequest:
+        resources = [
+            OwnResource(resource=f"t-{random.randrange(9)}", generation=random.getrandbits(32) - (1 << 31))
+            for _ in range(random.randrange(4))
+        ]
+        return OwnRequest(
+            group="g" * random.randrange(3),
+            resources=resources,
+            op=random.randrange(-1, 7),
+            wait_ms=random.randrange(9),
+        )
     assert request is StepDownRequest, request
     partitions = [
         StepDownPartition(topic_id=random.randbytes(16), partition=random.getrandbits(31), partition_epoch=at)

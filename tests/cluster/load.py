@@ -42,6 +42,9 @@ class RdLoad:
         self._consumer = Consumer({**quiet, **consuming, "fetch.wait.max.ms": 100, "socket.timeout.ms": 10_000})
         self._over, self._produced = threading.Event(), threading.Event()
         self._outstanding = 0
+        self.acked_somewhere: list[tuple[TopicPartition, bytes]] = []
+        """Without an offset: an idempotent producer of librdkafka takes a record whose answer was lost for stored when
+        a later one of the same partition is."""
         self._threads = [threading.Thread(target=self._produce), threading.Thread(target=self._consume)]
         for thread in self._threads:
             thread.start()
@@ -72,8 +75,10 @@ class RdLoad:
         def answered(error: KafkaError | None, message: Message) -> None:
             self._outstanding -= 1
             now_s, offset = history.now_s(), message.offset()
-            if error is not None or offset is None:
+            if error is not None:
                 history.add(GivenUp(now_s, f"{self.name}: {error}", partition, value))
+            elif offset is None:
+                self.acked_somewhere.append((partition, value))
             else:
                 history.add(Acked(now_s, self.name, partition, offset, value))
 

@@ -1,6 +1,7 @@
 """Nodes that come, go, and come back with or without their records: who leads, and who is dropped."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -205,7 +206,7 @@ async def test_two_intact_registrations_in_a_row_are_as_good_as_one(how: str) ->
         else:
             await nodes.kill(1)
             await nodes.start(1)
-        await nodes.until(lambda old=before: nodes.nodes[1].registration.epoch > old)  # type: ignore[misc]  # a bool
+        await nodes.until(partial(lambda old: nodes.nodes[1].registration.epoch > old, before))
     await nodes.kill(0, lease_ends=True)
     await nodes.start(0, is_intact=False)
     assert entry in nodes.record().isr and nodes.entry(1) != entry

@@ -28,6 +28,18 @@ def test_members_with_unknown_offsets_hold_the_high_watermark() -> None:
     assert led.high_watermark(10, 9, 1, NOW) == 9
 
 
+def test_a_leader_is_followed_when_every_member_has_asked_in_its_time() -> None:
+    leadership = leading()
+    assert not leadership.is_followed_to(10)
+    leadership.followers[1].offset = 10
+    assert not leadership.is_followed_to(10)
+    leadership.followers[2].offset = 9
+    assert leadership.is_followed_to(9) and not leadership.is_followed_to(10)
+    leadership.followers[2].offset = 11
+    assert leadership.is_followed_to(10)
+    assert leading(isr=(0,)).is_followed_to(10)
+
+
 def test_the_high_watermark_is_frozen_below_the_least_isr() -> None:
     led = leading((0,))
     assert led.high_watermark(10, 4, 2, NOW) == 4

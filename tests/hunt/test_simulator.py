@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.run import Scenario
 from tests.hunt.budget import seed as hunt_seed
-from tests.sim.planted import OWNING, PLANTS, TRANSACTING
+from tests.sim.planted import GROUPING, OWNING, PLANTS, TRANSACTING
 from tests.sim.search import told, verdicts
 
 SEEDS = int(os.environ.get("HUNT_SEEDS", "2000"))
@@ -27,18 +27,25 @@ def test_a_planted_bug_is_found(plant: str) -> None:
 
 @pytest.mark.hunt
 @pytest.mark.parametrize(
-    "scenario",
-    [Scenario(), TRANSACTING, OWNING, Scenario(transactors=2, owners=3)],
-    ids=["records", "transactions", "owners", "transactions and owners"],
+    ("scenario", "seeds"),
+    [
+        (Scenario(), SEEDS),
+        (TRANSACTING, SEEDS // 5),
+        (OWNING, SEEDS // 5),
+        (GROUPING, SEEDS // 5),
+        (Scenario(transactors=2, owners=3), SEEDS // 20),
+        (Scenario(transactors=2, members=4), SEEDS // 20),
+    ],
+    ids=["records", "transactions", "owners", "groups", "transactions and owners", "transactions and groups"],
 )
-def test_seeds_keep_every_promise(scenario: Scenario) -> None:
+def test_seeds_keep_every_promise(scenario: Scenario, seeds: int) -> None:
     first, begun = hunt_seed(), time.monotonic()
     acked = faults = 0
-    for verdict in verdicts(range(first, first + SEEDS), scenario=scenario):
+    for verdict in verdicts(range(first, first + seeds), scenario=scenario):
         assert not verdict.violations, told(verdict, scenario)
         acked += verdict.acked
         faults += len(verdict.plan)
     seconds = time.monotonic() - begun
     print(
-        f"{SEEDS} seeds from {first}, {SEEDS / seconds:.1f} per second: {faults} faults, {acked} acknowledged records"
+        f"{seeds} seeds from {first}, {seeds / seconds:.1f} per second: {faults} faults, {acked} acknowledged records"
     )

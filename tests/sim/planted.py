@@ -7,14 +7,16 @@ from typing import Any, NamedTuple
 import pytest
 
 from headrace.broker.coordinators import state_log
+from headrace.broker.coordinators.groups import Groups
 from headrace.broker.handlers.k00_produce import _Produce
-from headrace.broker.ownership import Ownership
 from headrace.broker.ownership_grants import Grants
 from headrace.broker.ownership_keys import KeyWriter, Written
 from headrace.controller.fence import FencedStore
 from headrace.controller.moves import Moves
 from headrace.core import election
 from headrace.core.cluster import IsrMember
+from headrace.core.group import Group
+from headrace.core.group_effects import Store
 from headrace.core.leading import UNKNOWN_OFFSET, Leadership
 from headrace.core.ownership import FETCH, Entry, Tenure
 from headrace.core.ownership_gate import Gate, Pass
@@ -90,8 +92,26 @@ def _everybody_reads(gate: Gate, bit: int, peer: Any) -> Pass:
     return Pass.ALLOWED if bit == FETCH else _judge(gate, bit, peer)
 
 
+def _any_generation(
+    group: Group, member_id: str, _instance_id: str | None, _generation: int, now_ms: int, _in_transaction: bool = False
+) -> ErrorCode:
+    """Members of a rebalanced group commit as if nothing had happened."""
+    return group.heartbeat(member_id, None, group.generation, now_ms) if group.members else ErrorCode.NONE
+
+
+def _kept_to_itself(groups: Groups, group: Group, store: Store) -> None:
+    """Assignments are handed out that the next coordinator knows nothing of."""
+    groups._broker.loop.call_soon(_stored, groups, group, store)
+
+
+def _stored(groups: Groups, group: Group, store: Store) -> None:
+    group.stored(store, ErrorCode.NONE, groups._broker.clock.monotonic_ms(), True)
+    groups.settle(group)
+
+
 TRANSACTING = Scenario(transactors=2)
 OWNING = Scenario(owners=3)
+GROUPING = Scenario(members=3)
 DISPLACED = frozenset({"two owners", "behind a fence", "served too late", "fence going back"})
 
 PLANTS = {
@@ -120,11 +140,18 @@ PLANTS = {
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
     ),
-    "own: lease": Plant(Ownership, "lease_valid", lambda _: True, 64, DISPLACED, OWNING),
+    "own: followers": Plant(Leadership, "is_followed_to", lambda *_: True, 64, DISPLACED, OWNING),
     "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),
     "own: gate of reads": Plant(Gate, "judge", _everybody_reads, 1, DISPLACED, OWNING),
     "own: retained key": Plant(KeyWriter, "put", _stored_at_once, 1, DISPLACED, OWNING),
     "own: confirmation": Plant(Grants, "_look", _told_at_once, 36, DISPLACED, OWNING),
+    "group: generation": Plant(Group, "may_commit", _any_generation, 0, frozenset({"late commit"}), GROUPING),
+    "group: commit": Plant(
+        state_log._Led, "wait", _answered_at_once, 11, frozenset({"lost commit", "two members"}), GROUPING
+    ),
+    "group: assignment": Plant(
+        Groups, "_store", _kept_to_itself, 0, frozenset({"two members", "late commit"}), GROUPING
+    ),
 }
 
 

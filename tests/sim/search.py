@@ -9,11 +9,14 @@ from multiprocessing import get_context
 from headrace.sim.run import Scenario, Verdict, run_seed
 from tests.sim.planted import PLANTS, planted
 
+SEEDS_PER_PROCESS = 50
+"""Then another one goes on: what a seed leaves behind in memory is bounded."""
+
 
 def verdicts(seeds: Iterable[int], plant: str | None = None, scenario: Scenario | None = None) -> Iterator[Verdict]:
     """In the order of the seeds; whoever has seen enough stops asking. A plant has its own scenario."""
     wanted = PLANTS[plant].scenario if plant is not None else scenario or Scenario()
-    with get_context("spawn").Pool(os.cpu_count(), initializer=_be_quiet) as pool:
+    with get_context("spawn").Pool(os.cpu_count(), _be_quiet, maxtasksperchild=SEEDS_PER_PROCESS) as pool:
         yield from pool.imap(_judge, ((seed, plant, wanted) for seed in seeds))
 
 
@@ -33,4 +36,6 @@ def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     wanted = scenario or Scenario()
     transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""
     owners = f" --owners {wanted.owners}" if wanted.owners else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}{owners}\n{violations}"
+    members = f" --members {wanted.members}" if wanted.members else ""
+    clerks = f" --clerks {wanted.clerks}" if wanted.clerks else ""
+    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}{clerks}\n{violations}"

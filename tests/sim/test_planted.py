@@ -5,12 +5,13 @@ from random import SystemRandom
 import pytest
 
 from headrace.sim.run import Scenario, run_seed
-from tests.sim.planted import OWNING, PLANTS, TRANSACTING, planted
+from tests.sim.planted import GROUPING, OWNING, PLANTS, TRANSACTING, planted
 from tests.sim.search import told
 
 FRESH_SEEDS = 100
 TRANSACTING_SEEDS = 30
 OWNING_SEEDS = 30
+GROUPING_SEEDS = 30
 PARTS = 10
 SEEDS_MAX = 300
 
@@ -59,3 +60,13 @@ def test_owners_of_fresh_seeds_are_one_at_a_time(part: int) -> None:
     for seed in range(first, first + OWNING_SEEDS // PARTS):
         verdict = run_seed(seed, OWNING)
         assert not verdict.violations, told(verdict, OWNING)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_groups_of_fresh_seeds_lose_no_commit_and_share_no_partition(part: int) -> None:
+    """Tgrp-1, 2 and 4, in whatever order chance brings them."""
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    for seed in range(first, first + GROUPING_SEEDS // PARTS):
+        verdict = run_seed(seed, GROUPING)
+        assert not verdict.violations, told(verdict, GROUPING)

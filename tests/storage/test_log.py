@@ -2,6 +2,7 @@
 
 import threading
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -102,6 +103,17 @@ def test_a_segment_is_rolled_before_a_batch_that_does_not_fit(files: MemoryFiles
     log.append([batch(offset) for offset in range(8)], 1_000)
     assert bases(log) == [0, 3, 6]
     assert [segment.size for segment in log.segments] == [3 * size, 3 * size, 2 * size]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_power_cut_never_leaves_a_later_segment_without_the_ones_before(files: MemoryFiles, seed: int) -> None:
+    size = len(batch(0)[0])
+    config = LogConfig(segment_bytes=3 * size)
+    files.sync_directory("/data/logs")
+    new_log(files, config).append([batch(offset) for offset in range(8)], 1_000)
+    chance = Random(seed)
+    files.lose_power(lambda: chance.random() < 0.5)
+    assert new_log(files, config).log_start_offset == 0
 
 
 def test_a_batch_longer_than_a_segment_gets_one_of_its_own(files: MemoryFiles) -> None:

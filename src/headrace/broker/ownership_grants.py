@@ -18,6 +18,9 @@ from headrace.net.connection import Connection
 CONFIRM_MS = 5_000
 """How long a grant may wait until everything before it is committed and its generation is stored."""
 
+LOOK_AGAIN_S = 0.005
+"""While followers have not asked yet in a leadership that has just begun."""
+
 
 class Terms:
     """What a claimer asks for beside the resource."""
@@ -150,6 +153,11 @@ class Grants:
             if where.waiting_acks is None:
                 where.waiting_acks = {}
             where.waiting_acks[lambda: self._look(entry, tenure)] = None
+            return
+        leadership = where.leadership if isinstance(where, Hosted) else None
+        if leadership is not None and not leadership.is_followed_to(tenure.fence_offset):
+            # Records of an earlier leader that are not committed may be where the fence is, until they are cut off.
+            self._loop.call_later(LOOK_AGAIN_S, self._look, entry, tenure)
             return
         if where is None or not self._ownership.lease_valid():
             return  # whoever ends it tells

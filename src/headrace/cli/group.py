@@ -125,6 +125,7 @@ def reset(
         str,
         Parameter(
             metavar="PLACE",
+            allow_leading_hyphen=True,
             help="beginning, end, an offset, a time such as 2026-01-31T12:00, or -5m for five minutes ago. "
             "An offset that a partition does not have becomes its nearest one.",
         ),

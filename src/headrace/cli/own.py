@@ -15,6 +15,7 @@ from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.values import parse_span_ms
 from headrace.cli.watch import administrator
+from headrace.core.ownership_rules import GENERATION_MAX
 
 Flag = Parameter(negative=(), show_default=False)
 Group = Annotated[str, Parameter(help="The group: owners in different groups do not see each other.")]
@@ -77,6 +78,8 @@ def claim(
 ) -> None:
     if wait and generation is not None:
         raise UsageError("give --wait or --generation: whoever takes over does not wait")
+    if generation is not None and not 0 <= generation <= GENERATION_MAX:
+        raise UsageError(f"--generation is from 0 to {GENERATION_MAX}, not {generation}")
     _check(resources)
     chosen: own.Exclusive = True if exclusive == "both" else exclusive or False
 
@@ -114,7 +117,9 @@ def release(
         freed: dict[str, int] = {}
         for resource in resources:
             row = known.get((group, resource))
-            number = int(row["generation"]) if evict and row is not None and row["owner"] is not None else None
+            if row is None:
+                raise Failure(f"{resource} of group {group} has no owner, and none is remembered")
+            number = int(row["generation"]) if evict and row["owner"] is not None else None
             async with own.claim(bootstrap, group, resource, number, client_id="headrace-cli") as held:
                 freed[resource] = held.generation
         return freed

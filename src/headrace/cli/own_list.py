@@ -62,9 +62,8 @@ def changes(before: Mapping[Key, Row], now: Mapping[Key, Row]) -> Iterator[Row]:
     at = datetime.now().isoformat(" ", "seconds")
     for key in sorted({*before, *now}):
         old, new = before.get(key), now.get(key)
-        if _gist(old) != _gist(new):
+        if what := _event(old, new):
             group, resource = key
-            what = "refused" if _owner_gist(old) == _owner_gist(new) else "free" if not _is_owned(new) else "owned"
             yield {"at": at, "group": group, "resource": resource, "event": what, "now": new, "before": old}
 
 
@@ -88,5 +87,12 @@ def _owner_gist(row: Row | None) -> object:
     return row["generation"], row["owner"]["client_id"], row["owner"]["address"]
 
 
-def _gist(row: Row | None) -> object:
-    return None if row is None else (_owner_gist(row), row["refused"])
+def _event(old: Row | None, new: Row | None) -> str | None:
+    """A resource that nobody owns is free when it is first seen; nothing happens when its generation is forgotten."""
+    if _owner_gist(old) != _owner_gist(new):
+        return "owned" if _is_owned(new) else "free"
+    if new is None:
+        return None
+    if old is None:
+        return "free"
+    return "refused" if new["refused"] not in (None, old["refused"]) else None

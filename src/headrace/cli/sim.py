@@ -29,15 +29,17 @@ def sim(
     brokers: Annotated[int, Parameter(help="Nodes in each cluster.")] = 3,
     transactors: Annotated[int, Parameter(help="Clients of each cluster that write in transactions.")] = 0,
     owners: Annotated[int, Parameter(help="Clients of each cluster that own partitions in turn (`own`).")] = 0,
+    members: Annotated[int, Parameter(help="Clients of each cluster that are one consumer group.")] = 0,
+    clerks: Annotated[int, Parameter(help="Clients of each cluster that administer it, with mistakes.")] = 0,
     json: Json = False,
 ) -> int:
-    if transactors < 0 or owners < 0:
-        raise UsageError("--transactors and --owners take numbers that are not negative")
+    if min(transactors, owners, members, clerks) < 0:
+        raise UsageError("--transactors, --owners, --members and --clerks take numbers that are not negative")
     if (seeds is not None and seeds < 1) or (minutes is not None and not 0 < minutes < inf) or brokers < 1:
         raise UsageError("--seeds, --minutes and --brokers take numbers above zero")
     from headrace.sim.run import Scenario, shorten
 
-    scenario = Scenario(brokers=brokers, transactors=transactors, owners=owners)
+    scenario = Scenario(brokers=brokers, transactors=transactors, owners=owners, members=members, clerks=clerks)
     first = secrets.randbits(SEED_BITS) if seed is None else seed
     total = seeds if seeds is not None or minutes is not None else 1
     done, begun = 0, time.monotonic()
@@ -96,6 +98,10 @@ def _say_bad(failed: "Verdict", short: "Verdict", scenario: "Scenario", as_json:
         command += f" --transactors {scenario.transactors}"
     if scenario.owners:
         command += f" --owners {scenario.owners}"
+    if scenario.members:
+        command += f" --members {scenario.members}"
+    if scenario.clerks:
+        command += f" --clerks {scenario.clerks}"
     if as_json:
         output.document(
             {

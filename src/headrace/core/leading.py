@@ -256,6 +256,12 @@ class Leadership:
                 lowest = follower.offset
         return max(lowest, current)
 
+    def is_followed_to(self, offset: int) -> bool:
+        """Whether whoever may lead next has asked in this leadership, from there or later on: what it had of another
+        leader behind that offset, and nobody has committed, is gone."""
+        followers = self.followers
+        return all(member not in followers or followers[member].offset >= offset for member in self.maximal_isr)
+
     def isr_min(self, configured: int) -> int:
         return min(configured, len(self.record.replicas))
 

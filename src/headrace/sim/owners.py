@@ -34,6 +34,8 @@ CLAIM_S_MAX = 8.0
 RECORDS_MAX = 4
 LOOK_BACK_OFFSETS = 5
 GONE = float("inf")
+BEYOND = 1_000
+"""More generations than claims of which nobody heard."""
 PAUSES_S = (0.0, 0.02, 0.1, 0.4)
 
 
@@ -258,13 +260,15 @@ async def prepare(owning: Owning, outside: Outside) -> None:
 
 
 async def read_in_the_end(owning: Owning, outside: Outside) -> None:
-    """When everybody has let go: the last owner reads what all others left."""
+    """The last owner takes over, since a dead one whose end nobody heard of may still stand there, and reads what all
+    others left."""
     history = owning.work.history
     while True:
         asked_s, names = history.now_s(), [*map(str, PARTITIONS), LAMP]
+        numbers = {name: owning.last.get(name, 0) + BEYOND for name in names}
         try:
             async with own.claim(
-                owning.work.bootstrap, GROUP, names, wait=True, client_id="heir", outside=outside
+                owning.work.bootstrap, GROUP, names, numbers, client_id="heir", outside=outside
             ) as ownership:
                 for name in names:
                     generation, fence = ownership.generations[name], ownership.fence_offsets[name]

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import clients, owners, transacting
+from headrace.sim import clerk, clients, errands, members, owners, settling, transacting
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -40,6 +40,10 @@ class Scenario:
     """Clients that write in transactions, to a topic of their own."""
     owners: int = 0
     """Clients that claim two partitions and a name from each other, and go on too long."""
+    members: int = 0
+    """Clients in one consumer group, every third of them a static member."""
+    clerks: int = 0
+    """Clients that ask for everything that administrators do, with mistakes."""
     seconds: float = SECONDS
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -84,6 +88,9 @@ class Run:
         self.transactions = Work(world.bootstrap, self.transacted, self.history, scenario.seconds)
         self.owned = list(owners.PARTITIONS) if scenario.owners else []
         self.owning = owners.Owning(Work(world.bootstrap, self.owned, self.history, scenario.seconds), world.story.tell)
+        grouped = members.PARTITIONS if scenario.members else []
+        working = Work(world.bootstrap, grouped, self.history, scenario.seconds)
+        self.membership = members.Members(working, world.story.tell)
         isr_min = int(self.around.topic_configs.get("min.insync.replicas", "1"))
         self.observer = Observer(world, self.history, self._copies, isr_min)
 
@@ -91,20 +98,26 @@ class Run:
         settings = dict(self.around.settings)
         if self.scenario.transactors:
             settings.update(transacting.SETTINGS)
-            if self.around.is_flushed:
-                settings["log.flush.interval.messages"] = "1"  # also of what coordinators write
+        if self.scenario.members:
+            settings.update(members.SETTINGS)
+        if self.scenario.clerks:
+            settings.update(clerk.SETTINGS)
+        if (self.scenario.transactors or self.scenario.members) and self.around.is_flushed:
+            settings["log.flush.interval.messages"] = "1"  # also of what coordinators write
         return settings
 
     @property
     def _kept(self) -> list[TopicPartition]:
         """All partitions that must lose nothing."""
-        if not self.scenario.transactors:
+        if not self.scenario.transactors and not self.scenario.members:
             return [*self.owned, *self.partitions]
-        internal = [
-            TopicPartition(topic, at)
-            for topic, setting in transacting.INTERNAL_PARTITIONS.items()
-            for at in range(int(transacting.SETTINGS[setting]))
-        ]
+        internal = [members.COORDINATING] if self.scenario.members else []
+        if self.scenario.transactors:
+            internal += [
+                TopicPartition(topic, at)
+                for topic, setting in transacting.INTERNAL_PARTITIONS.items()
+                for at in range(int(transacting.SETTINGS[setting]))
+            ]
         # Faults that are aimed strike the leaders of the first two: a coordinator, and one of those who hear from it.
         return [*self.owned[:1], internal[0], *self.transacted, *self.partitions, *self.owned[1:], *internal[1:]]
 
@@ -150,6 +163,9 @@ class Run:
         for number in range(1, self.scenario.owners + 1):
             keeping = owners.keep_owning(world, self.owning, f"o{number}")
             jobs.append(world.loop.spawn(world.loop.outside, keeping))
+        for number in range(1, self.scenario.members + 1):
+            staying = members.keep_member(world, self.membership, f"m{number}", static=number % 3 == 1)
+            jobs.append(world.loop.spawn(world.loop.outside, staying))
         around = self.around
         faults = Faults(world, self._kept, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
         for fault in self.plan:
@@ -176,6 +192,11 @@ class Run:
                     partition.topic, 1, self._copies, configs={**configs, **owners.CONFIGS[partition.topic]}
                 )
                 await admin.create_topics([wanted])
+            if self.scenario.clerks:
+                await admin.create_topics([NewTopic(errands.TOPIC, 3, min(2, self._copies))])
+            if self.membership.work.partitions:
+                await admin.create_topics([NewTopic(members.TOPIC, len(members.PARTITIONS), self._copies)])
+                await settling.prepare(self.membership, outside, self.world.random_for("group"))
         if self.owned:
             await owners.prepare(self.owning, outside)
 
@@ -195,11 +216,16 @@ class Run:
         if self.owned:
             owned = self.owning.work
             jobs.append(("thief", lambda outside: owners.intrude(owned, "thief", outside, random_for("thief"))))
+        for name in (f"k{number}" for number in range(1, self.scenario.clerks + 1)):
+            jobs.append((name, partial(self._inquire, name)))
         jobs.append(("boss", lambda outside: command(self.work, "boss", outside, random_for("boss"))))
         return jobs
 
     def _transact(self, name: str, outside: Outside) -> Coroutine[Any, Any, None]:
         return transacting.transact(self.transactions, name, outside, self.world.random_for(name))
+
+    def _inquire(self, name: str, outside: Outside) -> Coroutine[Any, Any, None]:
+        return clerk.inquire(self.work, name, outside, self.world.random_for(name))
 
     def _start(self, name: str, job: Any) -> "asyncio.Task[None]":
         process, outside = self.world.new_client(name)
@@ -216,7 +242,11 @@ class Run:
                     for partition in self.partitions
                 )
             )
+        if self.scenario.members:
+            await settling.settle(self.membership, self.scenario.members)
         await asyncio.gather(*jobs)
+        if self.scenario.members:
+            await settling.look_in_the_end(self.membership, outside, self.world.random_for("group"))
         if self.transacted:
             await transacting.read_committed_in_the_end(self.transactions, outside)
             groups = [f"x{number}" for number in range(1, self.scenario.transactors + 1)]

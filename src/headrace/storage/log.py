@@ -236,6 +236,10 @@ class Log:
         """From here on a new segment is appended to; the old one is complete."""
         try:
             old = self.segments.active
+            if old is not None and old.base_offset >= self.recovery_point:
+                # Nothing of it was synced, not even its name: a power cut could leave the new one alone, and nobody
+                # would doubt that the log begins there.
+                self.segments.sync_directory()
             if old is not None and not old.size:
                 self.segments.drop_from(len(self.segments) - 1)
             elif old is not None:

@@ -47,7 +47,8 @@ def open_log(
     segments = _segments(shared, directory, names, config)
     entries = read_epochs(shared.files, directory)
     epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
-    _drop_deleted(segments, epochs)
+    if entries is not None:  # what batches tell begins where records begin, which the power may have taken
+        _drop_deleted(segments, epochs)
     recovery: Recovery | None = None
     scanned: list[Segment] = []
     if not len(segments):
