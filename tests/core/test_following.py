@@ -13,6 +13,7 @@ from headrace.core.following import (
     FailedPartitions,
     FetcherPartitions,
     Ignored,
+    MovedToTier,
     OutOfRange,
     Phase,
     Position,
@@ -175,6 +176,26 @@ def test_a_repair_that_is_refused_fails_or_delays_like_a_fetch() -> None:
     partitions.judge("a", part(ErrorCode.OFFSET_OUT_OF_RANGE), 1000)
     assert isinstance(partitions.repair_refused("a", ErrorCode.FENCED_LEADER_EPOCH, 3, 1000), Fail)
     assert partitions.repair_refused("a", ErrorCode.REQUEST_TIMED_OUT, 3, 1000) == Ignored()
+
+
+def test_one_whose_records_are_in_the_tier_alone_is_not_asked_for_until_it_has_begun_behind_them() -> None:
+    partitions = fetcher()
+    assert partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0) == MovedToTier()
+    assert partitions.phase("a") is Phase.TRUNCATING
+    assert partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0) == Ignored()
+    assert ask(partitions) == {}
+    partitions.truncated("a", 180, 2, 0)
+    assert ask(partitions) == {"a": Position(3, 180, 2, 0)}
+
+
+def test_trouble_with_the_tier_delays_a_partition_and_only_a_fenced_epoch_fails_it() -> None:
+    partitions = fetcher()
+    partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0)
+    assert partitions.delay("a", 0) == Delayed(None)
+    assert ask(partitions, 1000) == {"a": AT}
+    partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 1000)
+    step = partitions.repair_refused("a", ErrorCode.FENCED_LEADER_EPOCH, 3, 1000)
+    assert isinstance(step, Fail) and step.is_fenced
 
 
 def test_a_request_that_failed_delays_all_partitions() -> None:

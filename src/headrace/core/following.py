@@ -104,6 +104,10 @@ class OutOfRange(NamedTuple):
     """Ask the leader for its offsets, act by truncation.repair, then tell `truncated` or `repair_refused`."""
 
 
+class MovedToTier(NamedTuple):
+    """Find out where to begin (tier_start), take that over from the tier, then tell `truncated` or `repair_refused`."""
+
+
 class Delayed(NamedTuple):
     error: ErrorCode | None
 
@@ -119,7 +123,7 @@ class Ignored(NamedTuple):
     """It answers something that is no longer asked."""
 
 
-Step: TypeAlias = Append | Diverged | OutOfRange | Delayed | Fail | Ignored
+Step: TypeAlias = Append | Diverged | OutOfRange | MovedToTier | Delayed | Fail | Ignored
 
 
 class _Followed:
@@ -257,6 +261,10 @@ class FetcherPartitions(Generic[K]):
             followed.phase = Phase.TRUNCATING
             self.session.drop(key)  # else every answer repeats the error, and none waits
             return OutOfRange()
+        if code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            followed.phase = Phase.TRUNCATING
+            self.session.drop(key)
+            return MovedToTier()
         if code == ErrorCode.FENCED_LEADER_EPOCH:
             return self._fenced(key, followed.position.leader_epoch, now_ms)
         try:
