@@ -1,0 +1,78 @@
+"""The memory for remote reads stays within its bound, and keeps what somebody waits for."""
+
+from headrace.tier.read_cache import FRESH_MS, Piece, ReadCache
+from headrace.tier.spans import SpanMap
+from tests.tier.rows import row
+
+
+def piece(cache: ReadCache, row_id: str, start: int, size: int, now_ms: int) -> bool:
+    """Whether there was room for it."""
+    if not cache.make_room(size, now_ms):
+        return False
+    cache.give_back(size)
+    cache.put_piece(row_id, start, Piece(start, start + size, b"x" * size), now_ms)
+    return True
+
+
+def test_what_was_not_used_for_longest_goes_first() -> None:
+    cache = ReadCache(300)
+    for start in (0, 100, 200):
+        assert piece(cache, "a", start, 100, 0)
+        cache.piece_read("a", start)
+    cache.piece_read("a", 0)
+    assert piece(cache, "a", 300, 100, 0)
+    assert cache.piece("a", 0, 0) and not cache.piece("a", 100, 100) and cache.piece("a", 200, 200)
+    assert cache.bytes == 300
+
+
+def test_what_nobody_has_read_stays_until_its_time_is_over() -> None:
+    cache = ReadCache(300)
+    assert all(piece(cache, "a", start, 100, 0) for start in (0, 100, 200))
+    assert not piece(cache, "a", 300, 100, FRESH_MS - 1)
+    assert cache.bytes == 300
+    cache.piece_read("a", 100)
+    assert piece(cache, "a", 300, 100, FRESH_MS - 1)
+    assert not cache.piece("a", 100, 100)
+    assert piece(cache, "a", 400, 100, FRESH_MS)
+    assert not cache.piece("a", 0, 0) and cache.piece("a", 200, 200)
+
+
+def test_what_is_on_its_way_counts_and_one_that_is_too_large_comes_alone() -> None:
+    cache = ReadCache(300)
+    assert cache.make_room(200, 0)
+    assert not cache.make_room(101, 0)
+    cache.give_back(200)
+    assert cache.make_room(1_000, 0)
+    assert not cache.make_room(1, 0)
+    cache.give_back(1_000)
+    assert cache.bytes == 0
+
+
+def test_the_map_of_a_segment_stays_as_long_as_a_piece_of_it_does() -> None:
+    spans = SpanMap(row(7, 0, 9), b"", 100)
+    cache = ReadCache(spans.memory_bytes + 200)
+    cache.put_map(spans, 0)
+    assert piece(cache, spans.row.id, 0, 100, 0)
+    now_ms = 2 * FRESH_MS
+    assert cache.make_room(200, now_ms)
+    assert cache.map_of(spans.row.id) is spans and cache.piece(spans.row.id, 0, 0) is None
+    cache.give_back(200)
+    assert cache.make_room(spans.memory_bytes, now_ms)
+    assert cache.map_of(spans.row.id) is None
+
+
+def test_a_piece_that_begins_later_in_its_span_serves_only_from_there_on() -> None:
+    cache = ReadCache(300)
+    cache.put_piece("a", 0, Piece(40, 100, b"x" * 60), 0)
+    assert cache.piece("a", 0, 39) is None and cache.piece("a", 0, 40)
+    cache.put_piece("a", 0, Piece(0, 100, b"x" * 100), 0)
+    assert cache.piece("a", 0, 0) and cache.bytes == 100
+
+
+def test_a_segment_that_is_gone_takes_no_room() -> None:
+    cache = ReadCache(10_000)
+    cache.put_piece("a", 0, Piece(0, 100, b"x" * 100), 0)
+    cache.put_aborted("a", b"y" * 34, 0)
+    cache.put_aborted("b", b"y" * 68, 0)
+    cache.forget("a")
+    assert cache.bytes == 68 and len(cache) == 1 and cache.aborted_of("a") is None and cache.aborted_of("b")
