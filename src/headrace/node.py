@@ -33,6 +33,7 @@ from headrace.broker.replicator import Replicator
 from headrace.broker.roles import Roles
 from headrace.broker.stepping_down import asking
 from headrace.broker.store_health import StoreHealth
+from headrace.broker.tier import Tier
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
@@ -51,6 +52,8 @@ from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
 from headrace.storage.identity import Identity, LastRun
 from headrace.storage.log_dir import LogDir
+from headrace.tier.opening import open_object_store
+from headrace.tier.store import Refused
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
 
@@ -126,6 +129,7 @@ class Node:
         partitions = Partitions(directories, ports.random, image)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
+        await self._add_tier(broker)
         for directory in directories:
             directory.before_loss = controller.lost_data
         # In one turn with the load: every later change of the image is told.
@@ -278,6 +282,32 @@ class Node:
         faults.announce = broker.announce_offline
         faults.on_last_failed = self._end_at_once
         return broker
+
+    async def _add_tier(self, broker: Broker) -> None:
+        """Raises NotStarted for a store that cannot be used."""
+        config, ports = broker.config, self._ports
+        if not config.remote_log_storage_system_enable:
+            return
+        try:
+            store = (
+                open_object_store(config.remote_storage_url, ports.files, ports.offload, ports.random)
+                if ports.open_object_store is None
+                else ports.open_object_store(config.remote_storage_url)
+            )
+            tier = broker.tier = Tier(
+                loop=broker.loop,
+                clock=broker.clock,
+                random=broker.random,
+                store=store,
+                image=broker.image,
+                pointers=broker.controller.tier_pointers,
+            )
+            self._parts.append(_Part(tier.close, tier.close))
+            await tier.prove(self._end_at_once)
+        except Refused as refused:
+            raise NotStarted(str(refused)) from refused
+        broker.roles.on_leading.append(tier.began)
+        broker.roles.on_ended.append(tier.ended)
 
     def _store_health(self, controller: Controller) -> StoreHealth:
         beat_ms = controller.image.broker_config.broker_heartbeat_interval_ms

@@ -20,6 +20,7 @@ from headrace.broker.partitions import Hosted, Partitions
 from headrace.broker.peers import Peers
 from headrace.broker.roles import Roles
 from headrace.broker.store_health import StoreHealth
+from headrace.broker.tier import Tier
 from headrace.broker.verification import Verification
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -73,6 +74,8 @@ class Broker:
     own_grants: "Grants" = field(init=False)
     own_requests: "OwnRequests" = field(init=False)
     coverage_reports: CoverageReports = field(init=False)
+    tier: Tier | None = None
+    """None on a node without object store: remote.log.storage.system.enable is false."""
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
@@ -159,5 +162,7 @@ class Broker:
         if diff.brokers_changed:
             self.absences.nodes_changed(diff.brokers_changed)
         self.roles.apply(diff)
+        if self.tier is not None and diff.topics_configured:
+            self.tier.configured(diff.topics_configured, self.partitions)
         if diff.topics_deleted:
             self.groups.topics_deleted([topic.name for topic in diff.topics_deleted])

@@ -23,6 +23,7 @@ from headrace.controller.moves import AskStepDown, Moves
 from headrace.controller.own_keys import OwnKeys
 from headrace.controller.producer_ids import ProducerIds
 from headrace.controller.registration import Past, Place, Registration
+from headrace.controller.tier_pointer import TierPointers
 from headrace.controller.topic_changes import CreateTopics, DeleteTopics, GrowTopic
 from headrace.controller.topics import MorePartitions, NewTopic, Refusal, name_refusal
 from headrace.controller.unclean import ElectUnclean
@@ -95,6 +96,7 @@ class Controller:
         self.duties = Duties(self.ledger, self.elections, self.moves, clock.wall_ms)
         self.internal_replicas = InternalReplicas(self.ledger)
         self.own_keys = OwnKeys(store, image, self.ledger)
+        self.tier_pointers = TierPointers(store, image, self.ledger)
         self.campaign = Campaign(store, self.feed, self.registration, self.ledger, self.elections)
         self.coverage_keys = CoverageKeys(image, self.ledger)
         self.coverage_reports = 0

@@ -38,6 +38,7 @@ from headrace.core.cluster import (
     registered,
 )
 from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
+from headrace.core.tier_pointer import Pointer, PointerGone, PointerPut, StoredPointer
 from headrace.metadata import records
 from headrace.metadata.store import Event, Revision, Snapshot, UnreadableMetadata
 
@@ -161,12 +162,8 @@ class Deltas:
         key, value = event.key, event.value
         if key.startswith(records.BROKERS):
             yield self._registration(event)
-        elif key.startswith(records.COVERAGE):
-            if value is None:
-                yield CoverageGone(*records.coverage_in(key))
-            else:
-                record = records.decode(CoverageRecord, key, value)
-                yield CoveragePut(*records.coverage_in(key), StoredCoverage(record, event.mod_rev))
+        elif key.startswith((records.COVERAGE, records.TIER)):
+            yield _of_tiered(event)
         elif key.startswith(records.OFFLINE):
             broker_id, part = records.offline_in(key)
             parts = self._offline.setdefault(broker_id, {})
@@ -221,6 +218,18 @@ def _owned(event: Event) -> Change:
     if event.value is None:
         return OwnedGone(group, resource)
     return OwnedPut(group, resource, Owned(records.decode(OwnedRecord, event.key, event.value), event.mod_rev))
+
+
+def _of_tiered(event: Event) -> Change:
+    key, value = event.key, event.value
+    if key.startswith(records.COVERAGE):
+        if value is None:
+            return CoverageGone(*records.coverage_in(key))
+        stored = StoredCoverage(records.decode(CoverageRecord, key, value), event.mod_rev)
+        return CoveragePut(*records.coverage_in(key), stored)
+    if value is None:
+        return PointerGone(*records.pointer_in(key))
+    return PointerPut(*records.pointer_in(key), StoredPointer(records.decode(Pointer, key, value), event.mod_rev))
 
 
 def _overrides(event: Event) -> StoredOverrides:

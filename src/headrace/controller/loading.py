@@ -28,6 +28,7 @@ from headrace.core.cluster import (
     registered,
 )
 from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
+from headrace.core.tier_pointer import Pointer, PointerGone, PointerPut, Pointers, StoredPointer
 from headrace.metadata import records
 from headrace.metadata.store import KV, UnreadableMetadata
 
@@ -85,6 +86,7 @@ class Loaded:
     """By group and resource."""
     coverage: dict[tuple[bytes, int], StoredCoverage] = field(default_factory=dict)
     """By topic id and index."""
+    tier: Pointers = field(default_factory=dict)
 
 
 def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
@@ -130,6 +132,8 @@ def _decode_rare(kv: KV, loaded: Loaded) -> None:
     elif key.startswith(records.COVERAGE):
         coverage = StoredCoverage(records.decode(CoverageRecord, key, value), rev)
         loaded.coverage[records.coverage_in(key)] = coverage
+    elif key.startswith(records.TIER):
+        loaded.tier[records.pointer_in(key)] = StoredPointer(records.decode(Pointer, key, value), rev)
     elif key == records.CONTROLLER_KEY:
         loaded.office = Office(records.decode(records.ControllerRecord, key, value), create_rev, rev)
     elif key == records.CLUSTER_KEY:
@@ -149,6 +153,7 @@ def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
     """What turns the image into the snapshot."""
     yield from _changes_of_owned(image, loaded)
     yield from _changes_of_coverage(image, loaded)
+    yield from _changes_of_tier(image, loaded)
     yield from _changes_of_nodes(image, loaded)
     if loaded.cluster_id != image.cluster_id:
         yield ClusterNamed(loaded.cluster_id)
@@ -190,6 +195,15 @@ def _changes_of_coverage(image: ClusterImage, loaded: Loaded) -> Iterator[Change
         known = image.coverage.get(key)
         if known is None or known.rev != stored.rev:
             yield CoveragePut(*key, stored)
+
+
+def _changes_of_tier(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    for gone in [key for key in image.tier if key not in loaded.tier]:
+        yield PointerGone(*gone)
+    for key, stored in loaded.tier.items():
+        known = image.tier.get(key)
+        if known is None or known.rev != stored.rev:
+            yield PointerPut(*key, stored)
 
 
 def _changes_of_nodes(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:

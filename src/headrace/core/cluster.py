@@ -9,6 +9,7 @@ import msgspec
 
 from headrace.config import BROKER_SETTINGS, BrokerConfig, TopicConfig, TopicConfigs, valid_only
 from headrace.core.coverage import CoverageGone, CoveragePut, StoredCoverage, remember
+from headrace.core.tier_pointer import PointerGone, PointerPut, Pointers, point
 from headrace.settings import InvalidSetting
 
 NO_LEADER = -1
@@ -240,6 +241,8 @@ Change = (
     | OwnedGone
     | CoveragePut
     | CoverageGone
+    | PointerPut
+    | PointerGone
 )
 
 
@@ -263,6 +266,8 @@ class Diff:
     controller_changed: bool = False
     owned_changed: list[tuple[str, str]] = field(default_factory=list)
     """Groups and resources of which something else is remembered now."""
+    tier_changed: list[tuple[bytes, int]] = field(default_factory=list)
+    """Topic ids and indexes of partitions whose tier has another manifest now, or none. Topics may be gone."""
 
 
 class ClusterImage:
@@ -283,6 +288,8 @@ class ClusterImage:
         self.owned_count = 0
         self.coverage: dict[tuple[bytes, int], StoredCoverage] = {}
         """Of tiered partitions, by topic id and index: what their replicas have on their own disks."""
+        self.tier: Pointers = {}
+        """What of each partition is in the tier. Also of topics that are gone, until their objects are."""
         self.rev = 0
         """The last revision of the store that is in here."""
         self.partitions_count = 0
@@ -346,6 +353,8 @@ class ClusterImage:
                     self._change_owned(change, diff)
                 case CoveragePut() | CoverageGone():
                     remember(self.coverage, change)  # elections look at it when they are held: nobody acts on it
+                case PointerPut() | PointerGone():
+                    point(self.tier, change, diff.tier_changed)
         return diff
 
     def _change_nodes(self, change: BrokerPut | BrokerGone | OfflineReplicas | ControllerIs, diff: Diff) -> None:

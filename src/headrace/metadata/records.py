@@ -7,6 +7,7 @@ import msgspec
 
 from headrace.core.cluster import BrokerRecord, OwnedRecord, PartitionRecord
 from headrace.core.coverage import CoverageRecord
+from headrace.core.tier_pointer import Pointer
 from headrace.metadata.store import UnreadableMetadata
 
 VERSION = 1
@@ -23,6 +24,7 @@ CONTROLLER_KEY = b"/controller"
 OFFLINE = b"/od/"
 OWNED = b"/own/"
 COVERAGE = b"/li/"
+TIER = b"/tier/"
 _ALL_BROKERS = b"default"
 
 
@@ -92,6 +94,7 @@ R = TypeVar(
     BrokerRecord,
     OwnedRecord,
     CoverageRecord,
+    Pointer,
 )
 
 
@@ -129,6 +132,14 @@ def coverage_key(topic_id: bytes, index: int) -> bytes:
 
 def coverage_in(key: bytes) -> tuple[bytes, int]:
     return topic_id_in(key, COVERAGE), int(key[len(COVERAGE) + 33 :])
+
+
+def pointer_key(topic_id: bytes, index: int) -> bytes:
+    return b"%s%s/%d" % (TIER, topic_id.hex().encode(), index)
+
+
+def pointer_in(key: bytes) -> tuple[bytes, int]:
+    return topic_id_in(key, TIER), int(key[len(TIER) + 33 :])
 
 
 def owned_key(group: str, resource: str) -> bytes:
@@ -179,7 +190,8 @@ def encode(
     | OfflineRecord
     | BrokerRecord
     | OwnedRecord
-    | CoverageRecord,
+    | CoverageRecord
+    | Pointer,
 ) -> bytes:
     return msgspec.json.encode(record)
 

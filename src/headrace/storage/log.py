@@ -15,6 +15,7 @@ from headrace.storage.contents import Cleaning, Contents
 from headrace.storage.epoch_file import EpochFile
 from headrace.storage.files import parent_of
 from headrace.storage.flush import FlushJob
+from headrace.storage.local_part import UNKNOWN, LocalPart
 from headrace.storage.log_config import LogConfig
 from headrace.storage.rolling import RollLimits, age_ms_max
 from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
@@ -41,6 +42,7 @@ class Log:
         "epochs",
         "failure",
         "is_complete",
+        "local",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -62,6 +64,7 @@ class Log:
             contents = Contents(
                 Segments(shared, directory, config), EpochList(), -1, ProducerTable(), 0, 0, 0, None, []
             )
+        self.local = contents.local or LocalPart(shared.files, directory)
         self.segments = contents.segments
         self.epochs = contents.epochs
         self.producers = contents.producers
@@ -123,6 +126,10 @@ class Log:
         self._remove_snapshots()
 
     @property
+    def is_tiered(self) -> bool:
+        return self.segments.config.is_tiered
+
+    @property
     def size_bytes(self) -> int:
         return self.segments.size_bytes
 
@@ -132,9 +139,14 @@ class Log:
         return self._exists
 
     @property
+    def local_log_start_offset(self) -> int:
+        """Where the log begins on this disk: later than it does where the tier has the rest."""
+        return max(self.log_start_offset, self.segments[0].base_offset if len(self.segments) else self.log_end_offset)
+
+    @property
     def starts_inside(self) -> bool:
         """Whether the names of the files do not tell the log start."""
-        return self.log_start_offset > (self.segments[0].base_offset if len(self.segments) else 0)
+        return self.log_start_offset != (self.segments[0].base_offset if len(self.segments) else 0)
 
     # Appending
 
@@ -341,8 +353,11 @@ class Log:
         self._finish_swap()
         self.log_start_offset = offset
         self._drop_first(retention.below(self.segments, offset))
+        if len(self.segments) and offset <= self.segments[0].base_offset and self.epochs.truncate_from_start(offset):
+            self.save_epochs()  # of what was in the tier
 
-    def _drop_first(self, count: int) -> None:
+    def _drop_first(self, count: int, *, is_in_tier: bool = False) -> None:
+        """`is_in_tier`: the log goes on to begin where it did."""
         if not count:
             return
         # The batches go from which producer state could be built if its snapshot were lost.
@@ -352,17 +367,43 @@ class Log:
             self.cleaning.dropping(first_offset)
         # Durable before the files go: recovery must not take a hole for lost records. And no further than to where
         # the files begin, since the log start may go back in a crash.
-        if self.epochs.truncate_from_start(first_offset):
+        if not is_in_tier and self.epochs.truncate_from_start(first_offset):
             self.save_epochs()
+        if is_in_tier:
+            self.local.begins_at(first_offset, is_full=True)
+        elif self.local.start_offset >= 0 or self.is_tiered:
+            self.local.begins_at(first_offset)
         self.segments.drop_first(count)
         self._unsynced.keep_only(self.segments)
-        self.log_start_offset = max(self.log_start_offset, first_offset)
+        if not is_in_tier:
+            self.log_start_offset = max(self.log_start_offset, first_offset)
         self._remove_snapshots()
+
+    def enforce_local_retention(self, now_ms: int, committed: int, tiered_up_to: int) -> int:
+        """Drops segments of which the tier has all, that is, everything below `tiered_up_to`. Returns how many.
+
+        The log begins where it did; its part on this disk begins later.
+        """
+        config = self.segments.config
+        count = retention.expired(
+            self.segments,
+            config.local_retention_ms,
+            config.local_retention_bytes,
+            now_ms,
+            min(committed, tiered_up_to, self.log_end_offset),
+        )
+        count = min(count, len(self.segments) - 1)
+        if count <= 0:
+            return 0
+        self.shared.changing()
+        self._drop_first(count, is_in_tier=True)
+        return count
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Drops old segments by time and size, only of committed records. Returns how many."""
         self._finish_swap()
-        count = retention.expired(self.segments, self.segments.config, now_ms, min(high_watermark, self.log_end_offset))
+        config, committed = self.segments.config, min(high_watermark, self.log_end_offset)
+        count = retention.expired(self.segments, config.retention_ms, config.retention_bytes, now_ms, committed)
         if not count:
             return 0
         self.shared.changing()
@@ -378,8 +419,8 @@ class Log:
         self._cut_epochs(offset)
         if offset >= self.log_end_offset:
             return
-        if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+        if offset <= self.local_log_start_offset:
+            self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset))
             return
         self._lower_recovery_point(offset)
         at = self.segments.index_of(offset)
@@ -397,16 +438,32 @@ class Log:
         if self.epochs.truncate_from_end(offset) and self._exists:
             self.save_epochs()
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """An empty log that goes on at `offset`."""
+    def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None = None, *, since_ms: int = UNKNOWN
+    ) -> None:
+        """An empty log that goes on at `offset`. What lies between the log start and there is in the tier.
+
+        `since_ms`: wall clock since which all that was appended comes to this disk.
+        """
+        log_start_offset = offset if log_start_offset is None else log_start_offset
+        assert log_start_offset <= offset
+        is_in_tier = log_start_offset < offset
         self._interrupt_cleaning()
         self.shared.changing()
         self._lower_recovery_point(offset)
         self.segments.drop_from(0)
         self._unsynced.keep_only(self.segments)
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
-        self.epochs.clear()
+        self.log_start_offset, self.log_end_offset, self.recovery_point = log_start_offset, offset, offset
+        if is_in_tier:
+            self.epochs.truncate_from_end(offset)
+        else:
+            self.epochs.clear()
         self.producers = ProducerTable()
+        if is_in_tier and not self._exists:
+            partition_directory.make(self.shared.files, self.directory, self.topic_id, self._unsynced)
+            self._exists = True
+        if self._exists and (is_in_tier or self.local.start_offset >= 0):
+            self.local.restarted_at(offset, since_ms)
         if self._exists:
             # The empty segment is all that says where the log goes on: saving the epochs makes it durable too.
             self._new_segment(offset, None)

@@ -5,6 +5,7 @@ from headrace.errors import CorruptLog
 from headrace.storage import producer_state
 from headrace.storage.contents import Contents
 from headrace.storage.epoch_file import read_epochs
+from headrace.storage.local_part import read_local_part
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
@@ -34,9 +35,11 @@ def open_log(
     log_start_offset: int = 0,
     is_clean: bool = False,
     known_end_offset: int | None = None,
+    remote_log_start: int | None = None,
 ) -> Log:
     """`is_clean` promises that whoever wrote the files last closed them; then nothing is scanned.
 
+    `remote_log_start` is where the tier says that the log begins; None if it has nothing of it.
     `known_end_offset` spares even the look for the last batch. CorruptLog if what was on the disk is there no longer.
     """
     try:
@@ -47,8 +50,9 @@ def open_log(
     segments = _segments(shared, directory, names, config)
     entries = read_epochs(shared.files, directory)
     epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
-    if entries is not None:  # what batches tell begins where records begin, which the power may have taken
-        _drop_deleted(segments, epochs)
+    local = read_local_part(shared.files, directory, names)
+    # What batches tell begins where records begin, which the power may have taken.
+    _drop_deleted(segments, epochs if entries is not None else EpochList(), local.start_offset)
     recovery: Recovery | None = None
     scanned: list[Segment] = []
     if not len(segments):
@@ -62,10 +66,15 @@ def open_log(
         scanned = list(segments)[first:]
         end_offset = recovery.end_offset
     _require_no_hole(segments)
-    first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
+    if not len(segments):
+        first_offset = end_offset
+    elif remote_log_start is None:
+        first_offset = max(log_start_offset, segments[0].base_offset)
+    else:
+        first_offset = max(log_start_offset, remote_log_start)
     epochs.truncate_from_end(end_offset)
     if len(segments):
-        epochs.truncate_from_start(segments[0].base_offset)
+        epochs.truncate_from_start(min(first_offset, segments[0].base_offset))
     snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
     contents = Contents(
         segments,
@@ -77,6 +86,7 @@ def open_log(
         recovery_point=end_offset if is_clean else min(recovery_point, end_offset),
         recovery=recovery,
         unsynced_segments=scanned[:-1],
+        local=local,
     )
     log = Log(shared, directory, topic_id, config, contents)
     if (entries is None or recovery is not None) and epochs.entries != (entries or ()):
@@ -142,9 +152,12 @@ def _epochs_of(segments: Segments) -> EpochList:
     return epochs
 
 
-def _drop_deleted(segments: Segments, epochs: EpochList) -> None:
-    """Of segments that were being deleted when the power went, any may be back. The epoch list was cut before them."""
-    begins_at = epochs.entries[0].start_offset if epochs.entries else 0
+def _drop_deleted(segments: Segments, epochs: EpochList, local_start: int) -> None:
+    """Of segments that were being deleted when the power went, any may be back. The epoch list was cut before them.
+
+    Where the tier has them it was not, and the local start was moved instead.
+    """
+    begins_at = max(epochs.entries[0].start_offset if epochs.entries else 0, local_start)
     deleted = [at for at in range(1, len(segments)) if segments[at].base_offset <= begins_at]
     if deleted:
         segments.drop_first(deleted[-1])

@@ -1,0 +1,238 @@
+"""The tier as a broker knows it: the object store, and what of each partition is in it.
+
+Of a partition that this node leads, the manifest is kept in memory, from soon after the leadership begins until it ends
+(`TierLog`). Of all others the pointer in the image says enough. Who copies and deletes is beside this file.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from headrace.broker.partitions import Hosted, Partitions
+from headrace.controller.tier_pointer import TierPointers
+from headrace.core.cluster import ClusterImage, Topic
+from headrace.core.epochs import NO_OFFSET
+from headrace.core.tier_lineage import RemoteLog
+from headrace.core.tier_pointer import Pointer, StoredPointer
+from headrace.core.tier_rows import Manifest, SegmentRow, empty_manifest
+from headrace.runtime import Clock, Random
+from headrace.tier import layout
+from headrace.tier.manifest import CorruptManifest, load
+from headrace.tier.probing import probe
+from headrace.tier.store import ObjectMissing, ObjectStore, Refused, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+LOADS_AT_ONCE = 8
+PROBE_S_MAX = 10.0
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+
+
+class TierLog:
+    """What the tier has of one partition that this node leads, under one leader epoch.
+
+    `manifest` is that of the newest pointer whose outcome is known; None until it is loaded.
+    """
+
+    def __init__(self, partition: Hosted) -> None:
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.manifest: Manifest | None = None
+        self.manifest_key = ""
+        """Empty: there is none, and `manifest` is an empty one."""
+        self.rev = 0
+        """Of the pointer."""
+        self.is_loaded = asyncio.Event()
+        self.failure = ""
+        """Why it is not loaded yet: one sentence."""
+        self.is_over = False
+        """This node does not lead it any more, under that epoch."""
+        self._remote: RemoteLog | None = None
+        self._made_from: tuple[Manifest, tuple[tuple[int, int], ...]] | None = None
+
+    @property
+    def remote(self) -> RemoteLog:
+        """The segments that may be served: finished ones inside the leader's lineage. Only when it is loaded."""
+        manifest, opened = self.manifest, self.partition.log
+        assert manifest is not None
+        made_from = manifest, opened.epochs.entries
+        if self._remote is None or self._made_from is None or self._made_from != made_from:
+            self._remote = RemoteLog(manifest.rows, made_from[1], self.partition.log_end_offset)
+            self._made_from = made_from
+        return self._remote
+
+    @property
+    def highest_remote_offset(self) -> int | None:
+        """From the log start up to it, inclusive, all is in the tier; -1: nothing is; None: not known yet."""
+        if self.manifest is None:
+            return None
+        return self.remote.highest_offset(self.partition.log_start_offset)
+
+    def took(self, manifest: Manifest, key: str, rev: int) -> None:
+        """It is in force."""
+        self.manifest, self.manifest_key, self.rev = manifest, key, rev
+
+
+class Tier:
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        random: Random,
+        store: ObjectStore,
+        image: ClusterImage,
+        pointers: TierPointers,
+    ) -> None:
+        self.store = store
+        self.pointers = pointers
+        self.on_loaded: list[Callable[[TierLog], None]] = []
+        """Its manifest is known from now on."""
+        self.clock = clock
+        self._random = random
+        self._loop = loop
+        self._image = image
+        self._logs: dict[Hosted, TierLog] = {}
+        self._loading: dict[TierLog, asyncio.Task[None]] = {}
+        self._load_slots = asyncio.Semaphore(LOADS_AT_ONCE)
+        self.is_proven = asyncio.Event()
+        """The store has been seen to keep its promise: before that nothing is written to it."""
+        self._proof: asyncio.Task[None] | None = None
+
+    async def prove(self, on_refused: Callable[[str], None]) -> None:
+        """Before the node serves. Raises Refused. If the store cannot be asked yet, `on_refused` may be told later."""
+        try:
+            async with asyncio.timeout(PROBE_S_MAX):
+                await probe(self.store, self._random.bits(128))
+            self.is_proven.set()
+        except (StoreUnavailable, TimeoutError) as failure:
+            log.warning("the object store cannot be used yet, and is tried again: %s", failure or "it does not answer")
+            self._proof = self._loop.create_task(self._prove_later(on_refused))
+
+    async def _prove_later(self, on_refused: Callable[[str], None]) -> None:
+        pause_s = RETRY_S
+        while not self.is_proven.is_set():
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            try:
+                await probe(self.store, self._random.bits(128))
+                self.is_proven.set()
+            except StoreUnavailable:
+                continue
+            except Refused as refused:
+                on_refused(str(refused))
+                return
+
+    # For everybody.
+
+    def log_of(self, partition: Hosted) -> TierLog | None:
+        """None where this node does not lead, or the topic is not tiered. It may not be loaded yet."""
+        return self._logs.get(partition)
+
+    def logs(self) -> list[TierLog]:
+        return list(self._logs.values())
+
+    def manifest(self, partition: Hosted) -> Manifest | None:
+        """As its leader: None while it is not known."""
+        known = self._logs.get(partition)
+        return None if known is None else known.manifest
+
+    def highest_remote(self, partition: Hosted) -> int | None:
+        """Leader or follower: up to it, inclusive, the tier has what this replica has. -1: nothing; None: not known."""
+        known = self._logs.get(partition)
+        if known is not None and known.manifest is not None:
+            return known.highest_remote_offset
+        pointer = self.pointer(partition)
+        if pointer is None:
+            return None if known is not None else NO_OFFSET
+        opened = partition.log
+        return pointer.highest_remote_offset if pointer.is_of(opened.epochs, opened.log_end_offset) else None
+
+    def pointer(self, partition: Hosted) -> Pointer | None:
+        stored = self._image.tier.get((partition.topic_id, partition.index))
+        return None if stored is None else stored.pointer
+
+    def segment_key(self, partition: Hosted, row: SegmentRow) -> str:
+        name = layout.SegmentName(row.base_offset, row.leader_epoch, row.id)
+        return layout.segment_key(self._image.cluster_id, partition.topic_id, partition.index, name)
+
+    def manifest_key(self, partition: Hosted, manifest: Manifest) -> str:
+        """A new one each time."""
+        name = layout.ManifestName(manifest.leader_epoch, manifest.number, self.new_id())
+        return layout.manifest_key(self._image.cluster_id, partition.topic_id, partition.index, name)
+
+    def partition_prefix(self, topic_id: bytes, index: int) -> str:
+        return layout.partition_prefix(self._image.cluster_id, topic_id, index)
+
+    def new_id(self) -> str:
+        return layout.new_id(self._random.bits(128))
+
+    # Leading.
+
+    def began(self, partition: Hosted) -> None:
+        """This node leads it, or goes on under another leader epoch, or its settings changed."""
+        known = self._logs.get(partition)
+        is_wanted = partition.config.remote_storage_enable or self.pointer(partition) is not None
+        if known is not None and known.leader_epoch == partition.leader_epoch and is_wanted:
+            return
+        self.ended(partition)
+        if is_wanted:
+            begun = self._logs[partition] = TierLog(partition)
+            self._loading[begun] = self._loop.create_task(self._load(begun))
+
+    def configured(self, topics: Iterable[Topic], partitions: Partitions) -> None:
+        for topic in topics:
+            for partition in partitions.hosted_of(topic.id):
+                if partition.is_leading and not partition.error:
+                    self.began(partition)
+
+    def ended(self, partition: Hosted) -> None:
+        known = self._logs.pop(partition, None)
+        if known is not None:
+            known.is_over = True
+            task = self._loading.pop(known, None)
+            if task is not None:
+                task.cancel()
+
+    async def _load(self, tier_log: TierLog) -> None:
+        pause_s = RETRY_S
+        while not tier_log.is_over:
+            try:
+                async with self._load_slots:
+                    await self._load_once(tier_log)
+                break
+            except (StoreUnavailable, ObjectMissing, CorruptManifest) as failure:
+                tier_log.failure = str(failure)
+                log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, failure)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, RETRY_S_MAX)
+        self._loading.pop(tier_log, None)
+        if tier_log.is_over:
+            return
+        tier_log.failure = ""
+        for told in self.on_loaded:
+            told(tier_log)
+        tier_log.is_loaded.set()
+
+    async def _load_once(self, tier_log: TierLog) -> None:
+        """By the image, which is at least as new as this leadership: nobody else moves the pointer since then."""
+        partition = tier_log.partition
+        stored: StoredPointer | None = self._image.tier.get((partition.topic_id, partition.index))
+        if stored is None:
+            start = partition.log_start_offset
+            tier_log.took(empty_manifest(partition.topic_id, partition.index, tier_log.leader_epoch, start), "", 0)
+            return
+        manifest = await load(self.store, stored.pointer.manifest)
+        if not tier_log.is_over:
+            tier_log.took(manifest, stored.pointer.manifest, stored.rev)
+
+    async def close(self) -> None:
+        tasks = list(self._loading.values())
+        if self._proof is not None:
+            self._proof.cancel()
+            tasks.append(self._proof)
+        for tier_log in self.logs():
+            self.ended(tier_log.partition)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.store.close()
