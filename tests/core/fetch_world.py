@@ -49,6 +49,7 @@ class FakeReplica:
         self.index = index
         self.leader_epoch = 0
         self.log_start_offset = 0
+        self.local_log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
@@ -141,6 +142,7 @@ class FakeReplica:
         self.batches = [batch for batch in self.batches if batch.end_offset <= offset]
         self.log_end_offset = self.batches[-1].end_offset if self.batches else min(self.log_start_offset, offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.local_log_start_offset = min(self.local_log_start_offset, self.log_end_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self.last_stable_offset = min(self.last_stable_offset, self.high_watermark)
         self.epochs.truncate_from_end(self.log_end_offset)

@@ -115,6 +115,14 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             self.changed(replica)
 
     @rule(at=replicas, offset=offsets)
+    def move_local_log_start(self, at: tuple[str, int], offset: int) -> None:
+        """What lies below is in the tier alone: followers are sent there, consumers read on."""
+        replica = self.world.by_name.get(at)
+        if replica is not None and replica.local_log_start_offset < offset <= replica.high_watermark:
+            replica.local_log_start_offset = offset
+            self.changed(replica)
+
+    @rule(at=replicas, offset=offsets)
     def truncate(self, at: tuple[str, int], offset: int) -> None:
         replica = self.world.by_name.get(at)
         if replica is not None:

@@ -33,6 +33,7 @@ class Replica(Protocol):
     index: int
     leader_epoch: int
     log_start_offset: int
+    local_log_start_offset: int  # what lies below it is in the tier alone
     log_end_offset: int
     high_watermark: int
     leadership: Optional["Leadership"]  # of a leader with followers
@@ -162,6 +163,8 @@ def fault_of(entry: Entry, replica: Replica) -> Fault | None:
             return end
     if not replica.log_start_offset <= offset <= replica.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
+    if offset < replica.local_log_start_offset and entry.session.privileged:
+        return ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     return None
 
 
