@@ -38,4 +38,5 @@ def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     owners = f" --owners {wanted.owners}" if wanted.owners else ""
     members = f" --members {wanted.members}" if wanted.members else ""
     clerks = f" --clerks {wanted.clerks}" if wanted.clerks else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}{clerks}\n{violations}"
+    tier = " --tier" if wanted.tier else ""
+    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}{clerks}{tier}\n{violations}"

@@ -25,20 +25,20 @@ async def command(work: Work, name: str, outside: Outside, random: Random) -> No
             await asyncio.sleep(random.expovariate(1 / PACE_S))
             number += 1
             topic = f"x{number}"
-            if await _change(work.history, topic, True, admin.create_topics([NewTopic(topic, 1, 1)])):
+            if await change_topic(work.history, topic, True, admin.create_topics([NewTopic(topic, 1, 1)])):
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.3)))
-                await _try(random.choice(WISHES)(admin, topic, random))
-                await _try(_scrape(outside, random.choice(work.bootstrap.split(","))))
-                await _change(work.history, topic, False, admin.delete_topics([topic]))
+                await try_for_a_while(random.choice(WISHES)(admin, topic, random))
+                await try_for_a_while(_scrape(outside, random.choice(work.bootstrap.split(","))))
+                await change_topic(work.history, topic, False, admin.delete_topics([topic]))
 
 
-async def _change(history: History, topic: str, created: bool, change: Awaitable[object]) -> bool:
-    is_certain = await _try(change)
+async def change_topic(history: History, topic: str, created: bool, change: Awaitable[object]) -> bool:
+    is_certain = await try_for_a_while(change)
     history.add(TopicChanged(history.now_s(), topic, created, is_certain))
     return is_certain
 
 
-async def _try(wish: Awaitable[object]) -> bool:
+async def try_for_a_while(wish: Awaitable[object]) -> bool:
     """Whether it certainly happened."""
     try:
         async with asyncio.timeout(ANSWER_S_MAX):

@@ -8,6 +8,8 @@ from typing import NamedTuple, TypeAlias
 
 from headrace.model import TopicPartition
 
+EXPIRES = 1 << 62
+
 
 class Sent(NamedTuple):
     """A producer took the record; the order of these is the order of its calls."""
@@ -384,6 +386,22 @@ class Began(NamedTuple):
     offset: int
 
 
+class DeleteAsked(NamedTuple):
+    """Records below this offset are about to be deleted; `EXPIRES`: they may go by themselves."""
+
+    at_s: float
+    partition: TopicPartition
+    offset: int
+
+
+class DeleteDone(NamedTuple):
+    """A leader said that the partition begins there now."""
+
+    at_s: float
+    partition: TopicPartition
+    offset: int
+
+
 class Elected(NamedTuple):
     """The leader of a tiered partition changed. What is not known for sure at that moment is `perhaps`."""
 
@@ -450,6 +468,8 @@ Event: TypeAlias = (
     | TurnedAway
     | Passed
     | Began
+    | DeleteAsked
+    | DeleteDone
     | Elected
     | NotRecovered
     | Unhandled

@@ -8,9 +8,12 @@ from headrace.model import TopicPartition
 from headrace.sim.history import (
     Acked,
     Answered,
+    Began,
     Covered,
     Damaged,
     Dangling,
+    DeleteAsked,
+    DeleteDone,
     Elected,
     Event,
     Orphan,
@@ -128,6 +131,26 @@ def missed_by_readers(events: Sequence[Event]) -> Iterator[Violation]:
                     break
 
 
+def wrong_beginnings(events: Sequence[Event]) -> Iterator[Violation]:
+    """Nothing goes that nobody wanted to go, and what went does not come back."""
+    wanted: dict[TopicPartition, int] = defaultdict(int)
+    done: dict[TopicPartition, int] = defaultdict(int)
+    for event in events:
+        if isinstance(event, DeleteAsked):
+            wanted[event.partition] = max(wanted[event.partition], event.offset)
+        elif isinstance(event, DeleteDone):
+            done[event.partition] = max(done[event.partition], event.offset)
+        elif isinstance(event, Covered) and event.log_start > wanted[event.partition]:
+            sentence = (
+                f"{event.partition} began at {event.log_start} at {event.at_s:.3f} s for node {event.node_id}, "
+                f"and nobody asked for more than {wanted[event.partition]}"
+            )
+            yield Violation("records gone too early", event.at_s, sentence)
+        elif isinstance(event, Began) and event.offset < done[event.partition]:
+            sentence = f"{event.partition} begins at {event.offset}, after it began at {done[event.partition]}"
+            yield Violation("deleted records back", 0, sentence)
+
+
 def wrong_leaders(events: Sequence[Event]) -> Iterator[Violation]:
     """KIP-1303: it orders candidates. It leaves no partition without a leader, and demotes nobody who is well."""
     for event in events:
@@ -181,5 +204,6 @@ TIER_CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     divergent_answers,
     gaps_in_answers,
     missed_by_readers,
+    wrong_beginnings,
     wrong_leaders,
 )

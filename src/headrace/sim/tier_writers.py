@@ -1,0 +1,84 @@
+"""Clients of a simulated cluster that give its tier work: what they write is lost, deleted, or goes with its topic."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from random import Random
+
+from headrace.client import Admin, NewTopic, Outside, Producer
+from headrace.errors import KafkaError
+from headrace.model import TopicPartition
+from headrace.sim.boss import change_topic
+from headrace.sim.clients import Work
+from headrace.sim.history import DeleteAsked, DeleteDone
+from headrace.sim.tier_readers import LogStart
+
+SCRIBBLE_S = 0.15
+TIMEOUT_MS = 3_000
+BATCHES_MAX = 8
+
+
+async def scribble(
+    work: Work, name: str, outside: Outside, random: Random, partitions: Sequence[TopicPartition]
+) -> None:
+    """What becomes of these records is nobody's business, as long as it is the same for all who read them."""
+    number = 0
+    async with Producer(
+        work.bootstrap, outside=outside, client_id=name, delivery_ms_max=4_000, request_ms_max=2_000, linger_ms=1
+    ) as producer:
+        while not work.is_over:
+            await asyncio.sleep(random.expovariate(1 / SCRIBBLE_S))
+            number += 1
+            topic, partition = random.choice(partitions)
+            future = producer.send(topic, f"{name}-{number}".encode(), partition=partition)
+            future.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+async def delete_oldest(
+    work: Work,
+    name: str,
+    outside: Outside,
+    random: Random,
+    partitions: Sequence[TopicPartition],
+    log_start: LogStart,
+) -> None:
+    history = work.history
+    async with Admin(work.bootstrap, outside=outside, client_id=name, timeout_ms=TIMEOUT_MS) as admin:
+        while not work.is_over:
+            await asyncio.sleep(random.expovariate(1 / 1.5))
+            partition = random.choice(partitions)
+            offset = log_start(partition) + random.randint(1, 15)
+            history.add(DeleteAsked(history.now_s(), partition, offset))
+            try:
+                async with asyncio.timeout(2 * TIMEOUT_MS / 1000):
+                    begins = await admin.delete_records({partition: offset})
+            except (KafkaError, TimeoutError):
+                continue
+            history.add(DeleteDone(history.now_s(), partition, begins[partition]))
+
+
+async def come_and_go(
+    work: Work, name: str, outside: Outside, random: Random, configs: Mapping[str, str], copies: int
+) -> None:
+    """Tiered topics that are deleted when a part of them has been copied."""
+    number = 0
+    async with Admin(work.bootstrap, outside=outside, client_id=name, timeout_ms=TIMEOUT_MS) as admin:
+        while not work.is_over:
+            await asyncio.sleep(random.expovariate(1.0))
+            number += 1
+            topic = f"y{number}"
+            new = NewTopic(topic, 1, copies, configs=dict(configs))
+            if await change_topic(work.history, topic, True, admin.create_topics([new])):
+                await _fill(work, name, outside, random, topic)
+                await asyncio.sleep(random.choice((0.0, 0.3, 1.0)))
+                await change_topic(work.history, topic, False, admin.delete_topics([topic]))
+
+
+async def _fill(work: Work, name: str, outside: Outside, random: Random, topic: str) -> None:
+    async with Producer(
+        work.bootstrap, outside=outside, client_id=f"{name} {topic}", delivery_ms_max=2_000, linger_ms=0
+    ) as producer:
+        for batch in range(random.randint(1, BATCHES_MAX)):
+            try:
+                await producer.send(topic, f"{topic} {batch}".encode() * 9, partition=0)
+            except KafkaError:
+                return
