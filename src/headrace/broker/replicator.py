@@ -14,6 +14,7 @@ from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import Leaders
 from headrace.broker.replicator_fetcher import Fetcher, Surroundings
 from headrace.broker.replicator_logs import FollowerLogs
+from headrace.broker.replicator_tier import RemoteParts, StartCounts
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.following import FailedPartitions
@@ -75,6 +76,19 @@ class Replicator:
     def coverages(self) -> Coverages:
         """What this node tells leaders of its own disk."""
         return self._around.coverages
+
+    @property
+    def tier(self) -> RemoteParts | None:
+        """Where followers begin whose leaders have older records there alone; None on a node without a tier."""
+        return self._around.tier
+
+    @tier.setter
+    def tier(self, tier: RemoteParts | None) -> None:
+        self._around.tier = tier
+
+    @property
+    def starts(self) -> StartCounts:
+        return self._around.starts
 
     def list_again(self, partition: Hosted) -> None:
         """Its leader is to hear of it with the next fetch."""

@@ -17,6 +17,7 @@ from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_answers import Answers
 from headrace.broker.replicator_asking import FETCH_VERSION, Leader, Leaders, fetch_request
 from headrace.broker.replicator_logs import FollowerLogs
+from headrace.broker.replicator_tier import Outcome, RemoteParts, StartCounts, TierStarts
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.fetching import Ask, Verdict
@@ -58,6 +59,8 @@ class Surroundings:
     on_lost: Callable[[int], None]
     """A leader has stopped answering."""
     coverages: Coverages = field(default_factory=Coverages)
+    tier: RemoteParts | None = None
+    starts: StartCounts = field(default_factory=StartCounts)
 
 
 class Fetcher:
@@ -72,6 +75,16 @@ class Fetcher:
         self.rate = Rate(around.clock.monotonic_ms())
         self._around = around
         self._on_ended = on_ended
+        self._starts = TierStarts(
+            leader,
+            around.leaders,
+            f"broker-{around.node_id}-tier-{index}",
+            around.node_id,
+            lambda: around.tier,
+            around.config,
+            around.starts,
+            self._begun,
+        )
         self._answers = Answers(
             self.partitions,
             around.failed,
@@ -80,6 +93,7 @@ class Fetcher:
             around.clock,
             around.on_failed,
             around.on_fenced,
+            self._starts,
         )
         self._new: dict[Hosted, int] = {}  # leader epochs of partitions whose logs are to be opened
         self._news = asyncio.Event()
@@ -117,11 +131,16 @@ class Fetcher:
 
     def remove(self, partition: Hosted) -> None:
         self._new.pop(partition, None)
+        self._starts.forget(partition)
         self.partitions.remove(partition)
 
     async def close(self) -> None:
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(self._task, self._starts.close(), return_exceptions=True)
+
+    def _begun(self, partition: Hosted, leader_epoch: int, outcome: Outcome) -> None:
+        self._answers.begun(partition, leader_epoch, outcome)
+        self._news.set()
 
     async def _adopt_new(self) -> None:
         for count, partition in enumerate(list(self._new), 1):
@@ -178,6 +197,7 @@ class Fetcher:
                     await asyncio.sleep(self._around.config().replica_fetch_backoff_ms / 1000)
             # In one step with the look: whoever comes after this gets a new fetcher.
             self._on_ended(self)
+            await self._starts.close()
             await self._say_goodbye()
         finally:
             self._hang_up()

@@ -8,10 +8,12 @@ import logging
 
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
+from headrace.broker.replicator_tier import FromTier
 from headrace.core.fetched import take
 from headrace.core.following import Append, Diverged, Position
 from headrace.core.truncation import Keep, RestartAt, TruncateTo, truncation_offset
 from headrace.runtime import Clock, Offload
+from headrace.storage.from_tier import begin_from_tier
 from headrace.storage.log import Log
 from headrace.storage.log_dir import LogDir
 
@@ -78,6 +80,22 @@ class FollowerLogs:
             log.info("%s begins anew at offset %d, where the leader's log begins", partition, decided.offset)
             partition.log.truncate_fully_and_start_at(decided.offset)
             partition.restarted_at(decided.offset)
+
+    def begin_from_tier(self, partition: Hosted, start: FromTier) -> None:
+        """What is here goes, since the tier has it. Epochs and producers are on the disk before anything is fetched."""
+        log.info(
+            "%s begins anew at offset %d, behind a segment of the tier; the log starts at %d",
+            partition,
+            start.offset,
+            start.log_start,
+        )
+        now_ms, (epochs, snapshot) = self._clock.wall_ms(), start.known
+        since_ms = min(start.since_ms, now_ms)
+        begin_from_tier(
+            partition.log, start.offset, start.log_start, epochs, snapshot, since_ms=since_ms, now_ms=now_ms
+        )
+        partition.restarted_at(start.offset, start.log_start)
+        self.moved_starts.add(partition.directory)
 
     def truncate(self, partition: Hosted, offset: int, reason: str) -> None:
         opened = partition.log
