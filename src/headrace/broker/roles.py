@@ -17,6 +17,7 @@ from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted, Partitions
+from headrace.broker.replicator_tier import RemoteParts
 from headrace.core.cluster import ClusterImage, Diff, PartitionRecord, RegisteredBroker, Topic
 from headrace.core.following import FailedPartitions
 from headrace.core.leading import Leadership
@@ -33,6 +34,7 @@ class Replicator(Protocol):
     """Copies partitions from their leaders."""
 
     failed: FailedPartitions[Hosted]
+    tier: RemoteParts | None
 
     def follow(self, partition: Hosted, leader: RegisteredBroker, leader_epoch: int) -> None:
         """From now on, or on from there: also for one that it follows already."""
@@ -51,6 +53,7 @@ class NoReplicator:
 
     def __init__(self) -> None:
         self.failed: FailedPartitions[Hosted] = FailedPartitions()
+        self.tier: RemoteParts | None = None
 
     def follow(self, partition: Hosted, leader: RegisteredBroker, leader_epoch: int) -> None:
         del partition, leader, leader_epoch

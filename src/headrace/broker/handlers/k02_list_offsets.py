@@ -1,7 +1,7 @@
 """ListOffsets, versions 1-11: latest (-1), earliest (-2), max timestamp (-3, v7), first record at or after a time.
 
-Earliest local (-4, v8) is the earliest where nothing is tiered, and there is no latest tiered (-5, v9) or pending
-upload (-6, v11) then: offset -1. Clients are told no offsets that a leader before may have gone beyond (78; 5 below
+Where nothing is tiered, earliest local (-4, v8) is the earliest, and there is no latest tiered (-5, v9) or pending
+upload (-6, v11): offset -1. Clients are told no offsets that a leader before may have gone beyond (78; 5 below
 v5), nor any by a node that may have been deposed and does not know it (6). Not yet: tiered lookups.
 """
 
@@ -12,6 +12,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
+from headrace.core.tier_start import earliest_pending_upload
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.offsets import (
     ListOffsetsPartition,
@@ -68,9 +69,9 @@ class _Lookup:
             LATEST: self._latest,
             EARLIEST: self._earliest,
             MAX_TIMESTAMP: self._max_timestamp,
-            EARLIEST_LOCAL: self._earliest,
-            LATEST_TIERED: lambda _: NOTHING,
-            PENDING_UPLOAD: lambda _: NOTHING,
+            EARLIEST_LOCAL: self._earliest_local,
+            LATEST_TIERED: self._latest_tiered,
+            PENDING_UPLOAD: self._pending_upload,
         }
 
     def topic(self, topic: ListOffsetsTopic) -> list[ListOffsetsPartitionResponse]:
@@ -138,7 +139,29 @@ class _Lookup:
         return -1, self._limit(partition), partition.leader_epoch
 
     def _earliest(self, partition: Hosted) -> Found:
-        offset = partition.log_start_offset
+        return self._told(partition, partition.log_start_offset)
+
+    def _earliest_local(self, partition: Hosted) -> Found:
+        return self._told(partition, partition.local_log_start_offset)
+
+    def _latest_tiered(self, partition: Hosted) -> Found:
+        highest = self._highest_remote(partition)
+        return NOTHING if highest is None or highest < 0 else self._told(partition, highest)
+
+    def _pending_upload(self, partition: Hosted) -> Found:
+        """Where a follower may begin that leaves to the tier what is there. It may be where the log ends."""
+        is_tiered = partition.config.remote_storage_enable and self._broker.tier is not None
+        start, local_start = partition.log_start_offset, partition.local_log_start_offset
+        offset = earliest_pending_upload(is_tiered, self._highest_remote(partition), start, local_start)
+        return NOTHING if offset < 0 else self._told(partition, offset)
+
+    def _highest_remote(self, partition: Hosted) -> int | None:
+        """As this leader knows it from the manifest; None while it does not."""
+        tier_log = None if self._broker.tier is None else self._broker.tier.log_of(partition)
+        return None if tier_log is None else tier_log.highest_remote_offset
+
+    @staticmethod
+    def _told(partition: Hosted, offset: int) -> Found:
         if offset == partition.log_end_offset:
             return -1, offset, partition.leader_epoch
         return -1, offset, partition.log.epochs.epoch_at(offset)
