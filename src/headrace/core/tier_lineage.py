@@ -79,6 +79,11 @@ class RemoteLog:
             return None
         return self.rows[at - 1]
 
+    def rows_from(self, offset: int) -> list[SegmentRow]:
+        """The segment of that offset, and all behind it; none if it is not remote."""
+        at = bisect_right(self._bases, offset)
+        return self.rows[at - 1 :] if self.row_for(offset) is not None else []
+
     def first_offset(self) -> int:
         """Where the oldest segment begins, or, if that is later, the leader's epoch list; -1 without segments."""
         return max(self._bases[0], self._first_offset) if self.rows else NO_OFFSET

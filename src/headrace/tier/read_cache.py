@@ -1,16 +1,19 @@
 """What was read from remote segments, in memory, and never more of it than agreed.
 
-What nobody has read yet stays for a while, whatever else wants its place: otherwise readers that come one after another
-would each drive out what the one before waits for. After that, what was not used for longest goes first.
+What somebody waits for stays for a while, whatever else wants its place: otherwise readers that come one after another
+would each drive out what the one before waits for. Of the rest, what was read to its end goes first, then what somebody
+is reading, and then what was read ahead; what was not used for longest before others. To read ahead drives out only
+what was read to its end.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.model import Buffer
 from headrace.tier.spans import SpanMap
 
 FRESH_MS = 10_000
-"""How long something that nobody reads keeps its place."""
+"""How long something that was waited for, and that nobody reads, keeps its place."""
 
 _MAP, _ABORTED = "map", "aborted"
 
@@ -26,13 +29,23 @@ class Piece(NamedTuple):
     data: Buffer
 
 
-class _Item:
-    __slots__ = ("fresh_until_ms", "value", "weight")
+class Use(IntEnum):
+    """In the order in which they go."""
 
-    def __init__(self, value: object, weight: int, fresh_until_ms: int) -> None:
+    DONE = 0
+    READING = 1
+    AHEAD = 2
+    AWAITED = 3
+
+
+class _Item:
+    __slots__ = ("since_ms", "use", "value", "weight")
+
+    def __init__(self, value: object, weight: int, use: Use, since_ms: int) -> None:
         self.value = value
         self.weight = weight
-        self.fresh_until_ms = fresh_until_ms
+        self.use = use
+        self.since_ms = since_ms
 
 
 class ReadCache:
@@ -63,47 +76,49 @@ class ReadCache:
             return None
         return item.value
 
-    def piece_read(self, row_id: str, span_start: int) -> None:
-        """Somebody has it."""
-        self._use((row_id, span_start))
+    def piece_read(self, row_id: str, span_start: int, *, is_done: bool) -> None:
+        """Somebody has it, or a part of it."""
+        self._use((row_id, span_start), Use.DONE if is_done else Use.READING)
         self._use((row_id, _MAP))
 
-    def _use(self, key: _Key) -> object:
+    def _use(self, key: _Key, use: Use = Use.READING) -> object:
         item = self._items.pop(key, None)
         if item is None:
             return None
-        item.fresh_until_ms = 0
+        item.use = use
         self._items[key] = item
         return item.value
 
     # Filling. Room was made before.
 
-    def put_map(self, spans: SpanMap, now_ms: int) -> None:
-        self._put((spans.row.id, _MAP), spans, spans.memory_bytes, now_ms)
+    def put_map(self, spans: SpanMap, weight: int, now_ms: int) -> None:
+        self._put((spans.row.id, _MAP), spans, weight, now_ms)
 
     def put_aborted(self, row_id: str, index: bytes, now_ms: int) -> None:
         self._put((row_id, _ABORTED), index, len(index), now_ms)
 
-    def put_piece(self, row_id: str, span_start: int, piece: Piece, now_ms: int) -> None:
+    def put_piece(self, row_id: str, span_start: int, piece: Piece, now_ms: int, *, is_ahead: bool = False) -> None:
         if (row_id, span_start) not in self._items:
             self._pieces_of[row_id] = self._pieces_of.get(row_id, 0) + 1
-        self._put((row_id, span_start), piece, len(piece.data), now_ms)
+        self._put((row_id, span_start), piece, len(piece.data), now_ms, Use.AHEAD if is_ahead else Use.AWAITED)
 
-    def _put(self, key: _Key, value: object, weight: int, now_ms: int) -> None:
+    def _put(self, key: _Key, value: object, weight: int, now_ms: int, use: Use = Use.AWAITED) -> None:
         known = self._items.pop(key, None)
         self.bytes += weight - (known.weight if known is not None else 0)
-        self._items[key] = _Item(value, weight, now_ms + FRESH_MS)
+        self._items[key] = _Item(value, weight, use, now_ms)
 
     # Room.
 
-    def make_room(self, weight: int, now_ms: int) -> bool:
+    def make_room(self, weight: int, now_ms: int, *, is_ahead: bool = False) -> bool:
         """Takes so many bytes for something that is on its way, if others can go for it.
 
         Something that is larger than all there is may come when there is nothing else.
         """
-        if self.bytes + weight > self.bytes_max:
-            self._evict(weight, now_ms)
-        if self.bytes + weight > self.bytes_max and self.bytes:
+        # What is read ahead leaves room for what somebody will wait for.
+        bytes_max = self.bytes_max * 3 // 4 if is_ahead else self.bytes_max
+        if self.bytes + weight > bytes_max:
+            self._evict(bytes_max - weight, now_ms, Use.DONE if is_ahead else Use.AWAITED)
+        if self.bytes + weight > bytes_max and (self.bytes or is_ahead):
             return False
         self.bytes += weight
         return True
@@ -112,13 +127,20 @@ class ReadCache:
         """What was on its way is here, or will not come."""
         self.bytes -= weight
 
-    def _evict(self, weight: int, now_ms: int) -> None:
-        for key, item in list(self._items.items()):
-            if self.bytes + weight <= self.bytes_max:
+    def _evict(self, bytes_max: int, now_ms: int, last_use: Use) -> None:
+        for use in Use:
+            if use > last_use:
                 return
-            if item.fresh_until_ms > now_ms or (key[1] == _MAP and self._pieces_of.get(key[0])):
-                continue
-            self._drop(key)
+            for key, item in list(self._items.items()):
+                if self.bytes <= bytes_max:
+                    return
+                if item.use is use and not self._must_stay(key, item, now_ms):
+                    self._drop(key)
+
+    def _must_stay(self, key: _Key, item: _Item, now_ms: int) -> bool:
+        if item.use is Use.AWAITED and now_ms - item.since_ms < FRESH_MS:
+            return True
+        return key[1] == _MAP and key[0] in self._pieces_of
 
     def _drop(self, key: _Key) -> None:
         item = self._items.pop(key)

@@ -24,6 +24,7 @@ CURSORS_MAX = 64
 _WORD = "I"
 _PLACE_IN_LOG = struct.Struct(">qi11xi")  # base offset, length, last offset delta
 _OBJECT_BYTES = 8 << 10
+_CUT_BYTES = 128
 
 
 class Batch(NamedTuple):
@@ -96,9 +97,10 @@ class SpanMap:
                 break
             self._cuts.append(at)
 
-    @property
-    def memory_bytes(self) -> int:
-        return _OBJECT_BYTES + OFFSET_ENTRY.size * len(self._positions) + 40 * len(self._cuts)
+    @staticmethod
+    def memory_bytes(row: SegmentRow, span_bytes: int) -> int:
+        """About what a map takes."""
+        return _OBJECT_BYTES + row.sections.index[1] + _CUT_BYTES * (row.sections.log[1] // span_bytes)
 
     def floor(self, offset: int) -> int:
         """Where a batch begins that holds `offset` or lies before it, near to it."""
