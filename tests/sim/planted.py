@@ -112,6 +112,7 @@ def _stored(groups: Groups, group: Group, store: Store) -> None:
 TRANSACTING = Scenario(transactors=2)
 OWNING = Scenario(owners=3)
 GROUPING = Scenario(members=3)
+TIERED = Scenario(tier=True)
 DISPLACED = frozenset({"two owners", "behind a fence", "served too late", "fence going back"})
 
 PLANTS = {

@@ -5,13 +5,14 @@ from random import SystemRandom
 import pytest
 
 from headrace.sim.run import Scenario, run_seed
-from tests.sim.planted import GROUPING, OWNING, PLANTS, TRANSACTING, planted
+from tests.sim.planted import GROUPING, OWNING, PLANTS, TIERED, TRANSACTING, planted
 from tests.sim.search import told
 
 FRESH_SEEDS = 100
 TRANSACTING_SEEDS = 30
 OWNING_SEEDS = 30
 GROUPING_SEEDS = 30
+TIERED_SEEDS = 30
 PARTS = 10
 SEEDS_MAX = 300
 
@@ -70,3 +71,13 @@ def test_groups_of_fresh_seeds_lose_no_commit_and_share_no_partition(part: int) 
     for seed in range(first, first + GROUPING_SEEDS // PARTS):
         verdict = run_seed(seed, GROUPING)
         assert not verdict.violations, told(verdict, GROUPING)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_tiers_of_fresh_seeds_have_no_hole_and_no_orphan(part: int) -> None:
+    """T8-1 to T8-6, T9-7 and the properties of T1303-5, 8 and 13, in whatever order chance brings them."""
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    for seed in range(first, first + TIERED_SEEDS // PARTS):
+        verdict = run_seed(seed, TIERED)
+        assert not verdict.violations, told(verdict, TIERED)

@@ -103,7 +103,7 @@ class Run:
         self.observer = Observer(world, self.history, self._copies, isr_min)
         self.tiered = None
         if self.tier is not None:
-            self.tiered = TierPart(world, self.history, self.tier, self.work, self._copies)
+            self.tiered = TierPart(world, self.history, self.tier, self.work, self._copies, self.transacted)
 
     def _settings(self) -> dict[str, str]:
         settings = dict(self.around.settings)
@@ -136,7 +136,7 @@ class Run:
 
     @property
     def _configs(self) -> dict[str, str]:
-        """Of the topic that all others do without."""
+        """Of topics that lose nothing."""
         tiered = {} if self.tier is None else self.tier.configs[TOPIC]
         return {**self.around.topic_configs, **tiered}
 
@@ -209,7 +209,7 @@ class Run:
             if self.tiered is not None:
                 await self.tiered.create_topics(admin, configs)
             if self.transacted:
-                wanted = NewTopic(TRANSACTIONS_TOPIC, len(self.transacted), self._copies, configs=configs)
+                wanted = NewTopic(TRANSACTIONS_TOPIC, len(self.transacted), self._copies, configs=self._configs)
                 await admin.create_topics([wanted])
                 await transacting.prepare(self.transactions, outside)
             for partition in self.owned:

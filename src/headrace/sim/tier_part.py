@@ -22,14 +22,23 @@ READERS = 2
 
 
 class TierPart:
-    def __init__(self, world: World, history: History, tier: Tier, work: Work, copies: int) -> None:
-        """The partitions of `work` are read again and again: those of the kept topic and of the short one."""
+    def __init__(
+        self,
+        world: World,
+        history: History,
+        tier: Tier,
+        work: Work,
+        copies: int,
+        others: Sequence[TopicPartition] = (),
+    ) -> None:
+        """The partitions of `work` are read again and again: those of the kept topic and of the short one.
+        `others` are tiered too."""
         self._world = world
         self._history = history
         self._tier = tier
         self._work = work
         self._copies = copies
-        self._observer = TierObserver(world, history, [*work.partitions, *UNCLEAN_PARTITIONS])
+        self._observer = TierObserver(world, history, [*work.partitions, *UNCLEAN_PARTITIONS, *others])
 
     def start(self, muddled_s: Callable[[], float]) -> None:
         self._observer.start()
