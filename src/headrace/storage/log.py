@@ -450,7 +450,8 @@ class Log:
         is_in_tier = log_start_offset < offset
         self._interrupt_cleaning()
         self.shared.changing()
-        self._lower_recovery_point(offset)
+        # Also where the log goes on later than it ended: a crash may leave any part of what goes.
+        self._lower_recovery_point(min(offset, self.segments[0].base_offset) if len(self.segments) else offset)
         self.segments.drop_from(0)
         self._unsynced.keep_only(self.segments)
         self.log_start_offset, self.log_end_offset, self.recovery_point = log_start_offset, offset, offset
