@@ -48,9 +48,9 @@ class TierPart:
         for topic in (SHORT, UNCLEAN):
             wanted = {**configs, **self._tier.configs[topic]}
             await admin.create_topics([NewTopic(topic, 1, self._copies, configs=wanted)])
-        if self._tier.expires:
-            for partition in PARTITIONS:
-                self._history.add(DeleteAsked(self._history.now_s(), partition, EXPIRES))
+        # Who leads without all that was committed may have to begin where it can.
+        for partition in (*UNCLEAN_PARTITIONS, *(PARTITIONS if self._tier.expires else ())):
+            self._history.add(DeleteAsked(self._history.now_s(), partition, EXPIRES))
 
     def log_start(self, partition: TopicPartition) -> int:
         """The latest beginning that anybody knows of."""
