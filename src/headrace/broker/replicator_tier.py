@@ -86,15 +86,11 @@ class _Refused(Exception):
 
 
 class StartCounts:
-    """Of all fetchers of a node, by topic."""
+    """Of all fetchers of a node."""
 
     def __init__(self) -> None:
-        self.requests: dict[str, int] = {}
-        self.errors: dict[str, int] = {}
-
-    @staticmethod
-    def add(counts: dict[str, int], topic: str) -> None:
-        counts[topic] = counts.get(topic, 0) + 1
+        self.requests = 0
+        self.errors = 0
 
 
 class TierStarts:
@@ -168,7 +164,7 @@ class TierStarts:
         self._on_found(partition, leader_epoch, outcome)
 
     async def _outcome(self, partition: Hosted, leader_epoch: int, leader_end: int) -> Outcome:
-        StartCounts.add(self._counts.requests, partition.topic)
+        self._counts.requests += 1
         try:
             outcome = await self._find(partition, leader_epoch, leader_end)
         except _Refused as refused:
@@ -182,7 +178,7 @@ class TierStarts:
             log.exception("%s: looking for where it begins failed", partition)
             outcome = NotYet("something unexpected happened")
         if isinstance(outcome, NotYet | ErrorCode):
-            StartCounts.add(self._counts.errors, partition.topic)
+            self._counts.errors += 1
         return outcome
 
     async def _find(self, partition: Hosted, leader_epoch: int, leader_end: int) -> Outcome:
