@@ -18,10 +18,17 @@ from headrace.sim.world import World
 from headrace.wire.batch import headers, read_records
 from headrace.wire.errors import ProtocolError
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
+from headrace.wire.messages.offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopic,
+)
 
 PASS_S_MAX = 20.0
 PACE_S = 0.15
 ANSWER_MS_MAX = 3_000
+SPECIAL_TIMES = (-2, -3, -4, -5, -6)
 FETCH_VERSION = 12
 """The last one that names topics."""
 
@@ -107,18 +114,39 @@ class Seeker:
                     leaders.setdefault(leader, []).append(partition)
             if leaders:
                 leader, led = self._random.choice(sorted(leaders.items()))
+                chosen = self._random.sample(led, self._random.randint(1, len(led)))
                 try:
-                    await self._ask(leader, self._random.sample(led, self._random.randint(1, len(led))))
+                    await (self._ask(leader, chosen) if self._random.random() < 0.8 else self._list(leader, chosen))
                 except (PeerLost, ProtocolError, TimeoutError):
                     continue
 
-    async def _ask(self, leader: int, partitions: Sequence[TopicPartition]) -> None:
+    async def _peer(self, leader: int) -> Peer:
         peer = self._peers.get(leader)
-        node = self._world.nodes[leader - 1]
         if peer is None or peer.closed:
-            host, port = node.config.listen.rsplit(":", 1)
+            host, port = self._world.nodes[leader - 1].config.listen.rsplit(":", 1)
             peer = await Peer.connect(self._outside.network, self._hub, host, int(port), self._name, 1_000)
             self._peers[leader] = peer
+        return peer
+
+    async def _list(self, leader: int, partitions: Sequence[TopicPartition]) -> None:
+        """Where logs begin, how far the tier reaches, what came first since some time: asked, and not judged."""
+        since_ms = self._outside.clock.wall_ms() - self._random.randrange(10_000)
+        asked = [
+            ListOffsetsTopic(
+                name=topic,
+                partitions=[
+                    ListOffsetsPartition(
+                        partition_index=index, timestamp=self._random.choice((*SPECIAL_TIMES, since_ms, since_ms, 0))
+                    )
+                ],
+            )
+            for topic, index in partitions
+        ]
+        request = ListOffsetsRequest(topics=asked, timeout_ms=self._random.choice((100, 2_000)))
+        await (await self._peer(leader)).request(request, ListOffsetsResponse, None, ANSWER_MS_MAX)
+
+    async def _ask(self, leader: int, partitions: Sequence[TopicPartition]) -> None:
+        node, peer = self._world.nodes[leader - 1], await self._peer(leader)
         known = {partition: hosted for partition in partitions if (hosted := find(node, partition)) is not None}
         asked = {
             partition: self._random.randint(max(0, self._log_start(partition) - 1), hosted.high_watermark)

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from random import Random
 
-from headrace.client import Admin, NewTopic, Outside, Producer
+from headrace.client import Admin, NewTopic, Outside, Producer, Resource, ResourceType
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim.boss import change_topic
+from headrace.sim.boss import change_topic, try_for_a_while
 from headrace.sim.clients import Work
 from headrace.sim.history import DeleteAsked, DeleteDone
 from headrace.sim.tier_readers import LogStart
@@ -15,6 +15,12 @@ from headrace.sim.tier_readers import LogStart
 SCRIBBLE_S = 0.15
 TIMEOUT_MS = 3_000
 BATCHES_MAX = 8
+CHANGES = (
+    {"remote.log.copy.disable": "true"},
+    {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"},
+    {"local.retention.bytes": "-2"},
+    {"retention.bytes": "1"},
+)
 
 
 async def scribble(
@@ -59,7 +65,7 @@ async def delete_oldest(
 async def come_and_go(
     work: Work, name: str, outside: Outside, random: Random, configs: Mapping[str, str], copies: int
 ) -> None:
-    """Tiered topics that are deleted when a part of them has been copied."""
+    """Tiered topics that are deleted, or are tiered no more, when a part of them has been copied."""
     number = 0
     async with Admin(work.bootstrap, outside=outside, client_id=name, timeout_ms=TIMEOUT_MS) as admin:
         while not work.is_over:
@@ -70,7 +76,12 @@ async def come_and_go(
             if await change_topic(work.history, topic, True, admin.create_topics([new])):
                 await _fill(work, name, outside, random, topic)
                 await asyncio.sleep(random.choice((0.0, 0.3, 1.0)))
-                await change_topic(work.history, topic, False, admin.delete_topics([topic]))
+                if random.random() < 0.4:
+                    wish = admin.alter_configs(Resource(ResourceType.TOPIC, topic), set=random.choice(CHANGES))
+                    await try_for_a_while(wish)
+                    await asyncio.sleep(random.choice((0.0, 0.5)))
+                if random.random() < 0.8:
+                    await change_topic(work.history, topic, False, admin.delete_topics([topic]))
 
 
 async def _fill(work: Work, name: str, outside: Outside, random: Random, topic: str) -> None:
