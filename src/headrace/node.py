@@ -34,6 +34,7 @@ from headrace.broker.roles import Roles
 from headrace.broker.stepping_down import asking
 from headrace.broker.store_health import StoreHealth
 from headrace.broker.tier import Tier
+from headrace.broker.tier_fetching import reads_for
 from headrace.broker.tier_following import TierFollowing
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -307,6 +308,8 @@ class Node:
             await tier.prove(self._end_at_once)
         except Refused as refused:
             raise NotStarted(str(refused)) from refused
+        reads = broker.tier_reads = reads_for(broker, tier)
+        self._parts.append(_Part(reads.close, reads.close))
         broker.roles.replicator.tier = TierFollowing(broker.image, store)
         broker.roles.on_leading.append(tier.began)
         broker.roles.on_ended.append(tier.ended)

@@ -98,7 +98,7 @@ async def test_a_segment_whose_object_is_gone_or_spoilt_is_an_error_and_others_a
 ) -> None:
     monkeypatch.setattr(tier_reads, "BACKOFF_MS", 60_000)
     partition = Tiered(segments=3)
-    gone, spoilt, whole = (partition.key_of(partition, row) for row in partition.rows)
+    gone, spoilt, _ = (partition.key_of(partition, row) for row in partition.rows)
     del partition.bucket.objects[gone]
     partition.bucket.objects[spoilt] = b"\0" * len(partition.bucket.objects[spoilt])
     reads = partition.reads()

@@ -80,7 +80,7 @@ class Tiered:
 async def quiet(reads: TierReads) -> None:
     """Until nothing is being loaded."""
     async with asyncio.timeout(20):
-        while reads.running or reads.waiting:
+        while reads.running or reads.waiting:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.001)
 
 

@@ -130,11 +130,17 @@ class NaiveSession:
     def readable(self, key: Key) -> bool:
         return self.has_data(key) and not self.held(key)
 
+    def is_remote(self, key: Key) -> bool:
+        replica = self.replica(key)
+        return replica is not None and self.entries[key].offset < replica.local_log_start_offset
+
     def counted(self, key: Key) -> int:
         """At least one byte, if it may return any."""
         replica, entry = self.replica(key), self.entries[key]
         assert replica is not None
         limit = self.limit(replica)
+        if entry.offset < replica.local_log_start_offset:
+            return 1 << 40 if replica.is_at_hand else 0
         if entry.offset < replica.segment_start < limit:
             return 1 << 40
         return min(max(sum(batch.size for batch in replica.between(entry.offset, limit)), 1), entry.max_bytes)

@@ -122,6 +122,14 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             replica.local_log_start_offset = offset
             self.changed(replica)
 
+    @rule(at=replicas, is_at_hand=st.booleans())
+    def load(self, at: tuple[str, int], is_at_hand: bool) -> None:
+        """What is in the tier alone has come from there, or has gone for something else."""
+        replica = self.world.by_name.get(at)
+        if replica is not None:
+            replica.is_at_hand = is_at_hand
+            self.world.answer(self.sessions.advanced(replica))
+
     @rule(at=replicas, offset=offsets)
     def truncate(self, at: tuple[str, int], offset: int) -> None:
         replica = self.world.by_name.get(at)
@@ -438,6 +446,7 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             assert keys_of(session.faults) == faults
             assert keys_of(session.ready) == {key for key in keys if twin.readable(key)}
             assert keys_of(session.held) == {key for key in keys if twin.held(key) and twin.has_data(key)}
+            assert keys_of(session.remote) == {key for key in keys if twin.readable(key) and twin.is_remote(key)}
             assert keys_of(session.quiet) == {key for key in keys if key not in faults and twin.news(key)}
 
     @invariant()

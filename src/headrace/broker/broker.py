@@ -21,6 +21,7 @@ from headrace.broker.peers import Peers
 from headrace.broker.roles import Roles
 from headrace.broker.store_health import StoreHealth
 from headrace.broker.tier import Tier
+from headrace.broker.tier_reads import TierReads
 from headrace.broker.verification import Verification
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -76,6 +77,7 @@ class Broker:
     coverage_reports: CoverageReports = field(init=False)
     tier: Tier | None = None
     """None on a node without object store: remote.log.storage.system.enable is false."""
+    tier_reads: TierReads | None = None
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
@@ -162,7 +164,8 @@ class Broker:
         if diff.brokers_changed:
             self.absences.nodes_changed(diff.brokers_changed)
         self.roles.apply(diff)
-        if self.tier is not None and diff.topics_configured:
+        if self.tier is not None and (diff.topics_configured or diff.tier_changed):
             self.tier.configured(diff.topics_configured, self.partitions)
+            self.tier.applied(diff.tier_changed, self.partitions)
         if diff.topics_deleted:
             self.groups.topics_deleted([topic.name for topic in diff.topics_deleted])

@@ -40,7 +40,6 @@ class RemotePartition(Protocol):
 
     @property
     def local_log_start_offset(self) -> int: ...
-    def __hash__(self) -> int: ...
 
 
 class Want(NamedTuple):
@@ -153,10 +152,10 @@ class TierReads:
             failure = self._failure_of(row)
             if failure is not None and failure.error is not None:
                 return _joined(parts) if parts else failure.error
-            if want.is_committed:
-                # Of one segment at a time, so that only its transactions need be known.
-                if row is not (only := only or row) or self._absent_aborts(remote, want, row) is not None:
-                    break
+            only = only or row
+            # Committed records of one segment at a time, so that only its transactions need be known.
+            if want.is_committed and (row is not only or self._absent_aborts(remote, want, row) is not None):
+                break
             place = self._find(row, offset)
             if place is None:
                 offset, only = row.end_offset + 1, None
@@ -275,7 +274,7 @@ class TierReads:
     def _load_aborts(self, partition: RemotePartition, row: SegmentRow) -> _Load:
         assert row.sections.txnindex is not None
 
-        def keep(index: bytes, _: bool) -> None:
+        def keep(index: bytes, is_ahead: bool) -> None:  # noqa: ARG001
             try:
                 for _ in decode_entries(index):
                     pass
