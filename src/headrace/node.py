@@ -36,6 +36,8 @@ from headrace.broker.store_health import StoreHealth
 from headrace.broker.tier import Tier
 from headrace.broker.tier_fetching import reads_for
 from headrace.broker.tier_following import TierFollowing
+from headrace.broker.tier_retention import local_coverage
+from headrace.broker.tier_work import TierWork
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
@@ -149,6 +151,10 @@ class Node:
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
+        if broker.tier is not None:
+            work = TierWork(broker, broker.tier)
+            work.start()
+            self._parts.append(_Part(work.close, work.close))
         cleaner = Cleaner(broker, ports.make_apart)
         cleaner.start()
         self._parts.append(_Part(cleaner.stop, cleaner.abandon))
@@ -311,6 +317,7 @@ class Node:
         reads = broker.tier_reads = reads_for(broker, tier)
         self._parts.append(_Part(reads.close, reads.close))
         broker.roles.replicator.tier = TierFollowing(broker.image, store)
+        broker.isr_updates.coverages.report = local_coverage
         broker.roles.on_leading.append(tier.began)
         broker.roles.on_ended.append(tier.ended)
 

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
+from headrace.broker import tier_retention
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import group_expiry
 from headrace.broker.coordinators.transaction_sweeps import abort_timed_out, forget_expired
@@ -79,7 +80,9 @@ class Housekeeping:
             partition.log.roll_if_old(now_ms)
             if partition.log.cleaning is not None:
                 return  # it would have to begin anew; whoever compacts has looked before
-            if partition.log.enforce_retention(now_ms, partition.high_watermark):
+            if partition.config.remote_storage_enable:
+                tier_retention.enforce(self._broker, partition, now_ms)
+            elif partition.log.enforce_retention(now_ms, partition.high_watermark):
                 self._broker.log_start_moved(partition, partition.log.log_start_offset)
 
         partitions = self._broker.partitions

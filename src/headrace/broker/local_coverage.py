@@ -65,7 +65,9 @@ class Coverages:
             del self._told[gone]
 
     def edge(self, partition: Hosted, local: LocalCoverage) -> Edge:
-        return edge_of(local, partition.log_start_offset, thresholds_of(partition.config))
+        config = partition.config
+        kept = config.kept_locally_ms, config.kept_locally_bytes
+        return edge_of(local, partition.log_start_offset, thresholds_of(config), kept)
 
     # For leaders.
 

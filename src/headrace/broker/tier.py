@@ -7,14 +7,18 @@ Of a partition that this node leads, the manifest is kept in memory, from soon a
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from headrace.broker.partitions import Hosted, Partitions
+from headrace.broker.tier_metrics import TierMetrics
 from headrace.controller.tier_pointer import TierPointers
 from headrace.core.cluster import ClusterImage, Topic
 from headrace.core.epochs import NO_OFFSET
 from headrace.core.tier_lineage import RemoteLog
-from headrace.core.tier_pointer import Pointer, StoredPointer
+from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import Manifest, SegmentRow, empty_manifest
+from headrace.errors import ErrorCode
+from headrace.metadata.store import MetadataStoreError
 from headrace.runtime import Clock, Random
 from headrace.tier import layout
 from headrace.tier.manifest import CorruptManifest, load
@@ -27,6 +31,17 @@ LOADS_AT_ONCE = 8
 PROBE_S_MAX = 10.0
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
+
+
+SWEEP_ROUNDS_TROUBLED, SWEEP_ROUNDS = 10, 120
+"""After how many rounds of work it is looked for objects that nothing names: after trouble, and without."""
+
+
+class Doubt(NamedTuple):
+    """A manifest of which nobody knows whether it is, or will be, in force."""
+
+    manifest: Manifest
+    key: str
 
 
 class TierLog:
@@ -48,6 +63,12 @@ class TierLog:
         """Why it is not loaded yet: one sentence."""
         self.is_over = False
         """This node does not lead it any more, under that epoch."""
+        self.doubt: Doubt | None = None
+        self.uploaded: set[str] = set()
+        """Rows whose objects are stored, and that no manifest in force has finished yet."""
+        self.is_publishing = False
+        self.rounds_to_sweep = 0
+        self._was_swept = False
         self._remote: RemoteLog | None = None
         self._made_from: tuple[Manifest, tuple[tuple[int, int], ...]] | None = None
 
@@ -73,6 +94,16 @@ class TierLog:
         """It is in force."""
         self.manifest, self.manifest_key, self.rev = manifest, key, rev
 
+    def trouble(self) -> None:
+        """Something may have been stored, or not deleted, that nothing names."""
+        self.rounds_to_sweep = min(self.rounds_to_sweep, SWEEP_ROUNDS_TROUBLED)
+
+    def swept(self, found: int) -> None:
+        """Once more soon if there was something, or it was the first time: what a leader before sent may come late."""
+        is_quiet = self._was_swept and not found
+        self._was_swept = True
+        self.rounds_to_sweep = SWEEP_ROUNDS if is_quiet else SWEEP_ROUNDS_TROUBLED
+
 
 class Tier:
     def __init__(
@@ -87,6 +118,7 @@ class Tier:
     ) -> None:
         self.store = store
         self.pointers = pointers
+        self.metrics = TierMetrics()
         self.on_loaded: list[Callable[[TierLog], None]] = []
         """Its manifest is known from now on."""
         self.clock = clock
@@ -147,7 +179,8 @@ class Tier:
         if pointer is None:
             return None if known is not None else NO_OFFSET
         opened = partition.log
-        return pointer.highest_remote_offset if pointer.is_of(opened.epochs, opened.log_end_offset) else None
+        is_known = pointer.highest_remote_offset < 0 or pointer.is_of(opened.epochs, opened.log_end_offset)
+        return pointer.highest_remote_offset if is_known else None
 
     def pointer(self, partition: Hosted) -> Pointer | None:
         stored = self._image.tier.get((partition.topic_id, partition.index))
@@ -179,7 +212,24 @@ class Tier:
         self.ended(partition)
         if is_wanted:
             begun = self._logs[partition] = TierLog(partition)
-            self._loading[begun] = self._loop.create_task(self._load(begun))
+            self.reload(begun)
+
+    def reload(self, tier_log: TierLog) -> None:
+        """What is in force is another manifest than the one that is known. That one serves until it is there."""
+        tier_log.is_loaded.clear()
+        if tier_log not in self._loading:
+            self._loading[tier_log] = self._loop.create_task(self._load(tier_log))
+
+    def applied(self, changed: Iterable[tuple[bytes, int]], partitions: Partitions) -> None:
+        """Pointers have moved. Those of partitions that this node leads it moves itself, and knows before."""
+        for topic_id, index in changed:
+            partition = partitions.find(topic_id, index)
+            known = None if isinstance(partition, ErrorCode) else self._logs.get(partition)
+            if known is None or not known.is_loaded.is_set() or known.is_publishing or known.doubt is not None:
+                continue
+            stored = self._image.tier.get((topic_id, index))
+            if stored is not None and stored.rev > known.rev:
+                self.reload(known)
 
     def configured(self, topics: Iterable[Topic], partitions: Partitions) -> None:
         for topic in topics:
@@ -191,6 +241,7 @@ class Tier:
         known = self._logs.pop(partition, None)
         if known is not None:
             known.is_over = True
+            self.metrics.ended(partition)
             task = self._loading.pop(known, None)
             if task is not None:
                 task.cancel()
@@ -202,7 +253,7 @@ class Tier:
                 async with self._load_slots:
                     await self._load_once(tier_log)
                 break
-            except (StoreUnavailable, ObjectMissing, CorruptManifest) as failure:
+            except (StoreUnavailable, ObjectMissing, CorruptManifest, MetadataStoreError) as failure:
                 tier_log.failure = str(failure)
                 log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, failure)
                 await asyncio.sleep(pause_s)
@@ -216,13 +267,15 @@ class Tier:
         tier_log.is_loaded.set()
 
     async def _load_once(self, tier_log: TierLog) -> None:
-        """By the image, which is at least as new as this leadership: nobody else moves the pointer since then."""
+        """As the store has it, which the image may not yet: this node may have heard by another way that it leads."""
         partition = tier_log.partition
-        stored: StoredPointer | None = self._image.tier.get((partition.topic_id, partition.index))
+        stored = await self.pointers.read(partition.topic_id, partition.index)
         if stored is None:
             start = partition.log_start_offset
             tier_log.took(empty_manifest(partition.topic_id, partition.index, tier_log.leader_epoch, start), "", 0)
             return
+        if stored.pointer.leader_epoch > tier_log.leader_epoch:
+            raise MetadataStoreError("another node leads it already")
         manifest = await load(self.store, stored.pointer.manifest)
         if not tier_log.is_over:
             tier_log.took(manifest, stored.pointer.manifest, stored.rev)

@@ -1,0 +1,33 @@
+"""What a tiered partition keeps on this disk, and what its replicas report of it."""
+
+from headrace.broker.broker import Broker
+from headrace.broker.partitions import Hosted
+from headrace.core.coverage import LocalCoverage
+from headrace.core.epochs import NO_OFFSET
+
+
+def enforce(broker: Broker, partition: Hosted, now_ms: int) -> None:
+    """Only what the tier has for certain goes, and what is to be copied no more. Raises OSError, CorruptLog."""
+    opened, config = partition.log, partition.config
+    highest = None if broker.tier is None else broker.tier.highest_remote(partition)
+    if highest is None:
+        return
+    if opened.enforce_local_retention(now_ms, partition.high_watermark, highest + 1):
+        partition.local_log_start_moved(opened.local_log_start_offset)
+    is_without_tier = config.remote_log_copy_disable and highest == NO_OFFSET
+    if is_without_tier and opened.enforce_retention(now_ms, partition.high_watermark):
+        broker.log_start_moved(partition, opened.log_start_offset)
+
+
+def local_coverage(partition: Hosted) -> LocalCoverage | None:
+    """Of a tiered partition; None while its log was not opened, which costs too much for a report."""
+    opened = partition.log_if_open
+    if opened is None or not opened.exists:
+        return None
+    local = opened.local
+    return LocalCoverage(
+        local_log_start=partition.local_log_start_offset,
+        coverage_since_ms=max(local.since_ms, 0),
+        local_bytes=opened.size_bytes,
+        at_local_retention=local.is_full,
+    )
