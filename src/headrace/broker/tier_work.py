@@ -11,6 +11,7 @@ from headrace.broker.tier import Tier, TierLog
 from headrace.broker.tier_copier import Copier
 from headrace.broker.tier_expiry import Expiry
 from headrace.broker.tier_publishing import Stopped
+from headrace.broker.tier_topics import TierTopics
 from headrace.errors import CorruptLog
 
 log = logging.getLogger(__name__)
@@ -24,16 +25,17 @@ class TierWork:
         self._tier = tier
         self._copier = Copier(tier)
         self._expiry = Expiry(broker, tier)
+        self._topics = TierTopics(broker.controller, tier)
         self._busy: dict[TierLog, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         tier.on_loaded.append(self._found)
 
     def start(self) -> None:
-        self._task = self._broker.loop.create_task(self._run())
+        self._tasks = [self._broker.loop.create_task(work()) for work in (self._run, self._delete_topics)]
 
     async def close(self) -> None:
-        tasks = [*self._busy.values(), *([] if self._task is None else [self._task])]
+        tasks = [*self._busy.values(), *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -42,7 +44,20 @@ class TierWork:
         await self._tier.is_proven.wait()
         while True:
             self.look()
-            await asyncio.sleep(self._broker.config.remote_log_manager_task_interval_ms / 1000)
+            await asyncio.sleep(self._interval_s)
+
+    @property
+    def _interval_s(self) -> float:
+        return self._broker.config.remote_log_manager_task_interval_ms / 1000
+
+    async def _delete_topics(self) -> None:
+        await self._tier.is_proven.wait()
+        while True:
+            await asyncio.sleep(self._interval_s)
+            try:
+                await self._topics.look()
+            except Exception:  # a bug in one round must not end it for the rest of the node's life
+                log.exception("deleting the objects of deleted topics failed, and is tried again")
 
     def look(self) -> None:
         """At every partition that this node leads, and that nobody works on yet."""
