@@ -36,6 +36,7 @@ from headrace.broker.store_health import StoreHealth
 from headrace.broker.tier import Tier
 from headrace.broker.tier_fetching import reads_for
 from headrace.broker.tier_following import TierFollowing
+from headrace.broker.tier_lookups import TierLookups
 from headrace.broker.tier_retention import local_coverage
 from headrace.broker.tier_work import TierWork
 from headrace.config import BrokerConfig
@@ -315,7 +316,9 @@ class Node:
         except Refused as refused:
             raise NotStarted(str(refused)) from refused
         reads = broker.tier_reads = reads_for(broker, tier)
-        self._parts.append(_Part(reads.close, reads.close))
+        lookups = broker.tier_lookups = TierLookups(broker.loop, tier, config.remote_log_reader_threads)
+        self._parts += [_Part(reads.close, reads.close), _Part(lookups.close, lookups.close)]
+        broker.roles.on_ended.append(lookups.ended)
         broker.roles.replicator.tier = TierFollowing(broker.image, store)
         broker.isr_updates.coverages.report = local_coverage
         broker.roles.on_leading.append(tier.began)

@@ -21,6 +21,7 @@ from headrace.broker.peers import Peers
 from headrace.broker.roles import Roles
 from headrace.broker.store_health import StoreHealth
 from headrace.broker.tier import Tier
+from headrace.broker.tier_lookups import TierLookups
 from headrace.broker.tier_reads import TierReads
 from headrace.broker.verification import Verification
 from headrace.config import BrokerConfig
@@ -78,6 +79,7 @@ class Broker:
     tier: Tier | None = None
     """None on a node without object store: remote.log.storage.system.enable is false."""
     tier_reads: TierReads | None = None
+    tier_lookups: TierLookups | None = None
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
