@@ -198,6 +198,9 @@ class Run:
         try:
             async with asyncio.timeout(RECOVERY_S_MAX):
                 await self._recover(outside, jobs)
+            if self.tiered is not None:
+                async with asyncio.timeout(RECOVERY_S_MAX):
+                    await self.tiered.look_in_the_end(outside)
         except (TimeoutError, KafkaError) as error:
             self.history.add(NotRecovered(world.loop.now_s, f"{RECOVERY_S_MAX:.0f} s after the last fault: {error!r}"))
 
@@ -283,8 +286,6 @@ class Run:
         everything = [*self.partitions, *self.transacted, *self.owned]
         await self.observer.until_in_sync(everything)
         await clients.read_everything(self.work, outside)
-        if self.tiered is not None:
-            await self.tiered.look_in_the_end(outside)
         async with Admin(self.world.bootstrap, outside=outside) as admin:
             await clients.find_topics(self.history, admin)
         self.observer.add_replicas(everything)

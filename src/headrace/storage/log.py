@@ -298,6 +298,8 @@ class Log(ReadableLog):
         if not is_in_tier and self.epochs.truncate_from_start(first_offset):
             self.save_epochs()
         if is_in_tier:
+            if not self.segments[0].base_offset:
+                self.save_epochs()  # until now they could be found again in the batches
             self.local.begins_at(first_offset, is_full=True)
         elif self.local.start_offset >= 0 or self.is_tiered:
             self.local.begins_at(first_offset)

@@ -90,7 +90,7 @@ def open_log(
     )
     log = Log(shared, directory, topic_id, config, contents)
     if (entries is None or recovery is not None) and epochs.entries != (entries or ()):
-        log.save_epochs(durable=first_offset > 0)
+        log.save_epochs(durable=first_offset > 0 or local.start_offset > 0)
     if first_offset > end_offset:
         # Records were deleted up to an offset that the log, after a crash, does not reach any more.
         log.truncate_fully_and_start_at(first_offset)
