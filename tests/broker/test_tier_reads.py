@@ -38,7 +38,7 @@ async def test_reading_much_more_than_the_memory_holds_asks_for_little_more_than
     assert len(partition.log) > 4 * reads.cache.bytes_max
     assert await read_all(reads, partition, bytes_max=30_000) == partition.log
     await quiet(reads)
-    assert partition.bucket.bytes_read == reads.bytes <= 1.05 * len(partition.log)
+    assert partition.bucket.bytes_read == partition.counts.fetched_bytes <= 1.05 * len(partition.log)
 
 
 async def test_several_readers_share_what_was_read() -> None:
@@ -65,7 +65,7 @@ async def test_many_partitions_at_once_stay_within_the_memory_and_all_go_on() ->
     found = await asyncio.gather(*(read_all(reads, partition, bytes_max=20_000) for partition in partitions))
     assert found == [partition.log for partition in partitions]
     total = sum(len(partition.log) for partition in partitions)
-    assert reads.bytes <= 1.2 * total, (reads.bytes, total)
+    assert partitions[0].counts.fetched_bytes <= 1.2 * total
 
 
 async def test_nothing_is_read_ahead_of_where_local_segments_begin() -> None:
@@ -90,7 +90,7 @@ async def test_while_the_store_fails_a_reader_waits_and_then_goes_on(monkeypatch
     partition.bucket.mishap = mishap
     reads = partition.reads(cache_bytes=64 << 10)
     assert await read_all(reads, partition) == partition.log
-    assert reads.errors
+    assert partition.counts.fetch_errors
 
 
 async def test_a_segment_whose_object_is_gone_or_spoilt_is_an_error_and_others_are_read(

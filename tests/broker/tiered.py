@@ -3,6 +3,7 @@
 import asyncio
 import struct
 
+from headrace.broker.tier_metrics import Counts
 from headrace.broker.tier_reads import RemotePartition, TierReads, Want
 from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_rows import COPY_FINISHED, SegmentRow
@@ -28,6 +29,7 @@ class Tiered:
         self.bucket = MemoryBucket()
         self.log = b""
         self.told = 0
+        self.counts = Counts()
         for n in range(segments):
             self._add(n, batches, value_bytes, index_every)
 
@@ -71,6 +73,7 @@ class Tiered:
             remote_log_of=self.remote_log_of,
             key_of=self.key_of,
             loaded=self.loaded,
+            counts_of=lambda _: self.counts,
             cache_bytes=cache_bytes,
             running_max=running_max,
             waiting_max=waiting_max,

@@ -7,6 +7,7 @@ enough to answer with. What comes too late is at hand for the next request.
 from typing import TYPE_CHECKING
 
 from headrace.broker.partitions import Hosted
+from headrace.broker.tier_metrics import Counts
 from headrace.broker.tier_reads import SPAN_BYTES, RemotePartition, TierReads, Want
 from headrace.core.fetch_answer import Fetch
 from headrace.core.fetch_entries import Replica, View
@@ -38,6 +39,10 @@ def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
         assert isinstance(partition, Hosted)
         broker.fetch_events.tier_loaded(partition)
 
+    def counts_of(partition: RemotePartition) -> Counts:
+        assert isinstance(partition, Hosted)
+        return tier.metrics.of(partition.topic)
+
     def at_hand(replica: Replica, offset: int, is_committed: bool) -> bool:
         return reads.is_at_hand(replica, offset, is_committed)
 
@@ -48,6 +53,7 @@ def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
         remote_log_of=remote_log_of,
         key_of=key_of,
         loaded=loaded,
+        counts_of=counts_of,
         cache_bytes=config.remote_read_cache_bytes,
         running_max=config.remote_log_reader_threads,
         waiting_max=config.remote_log_reader_max_pending_tasks,

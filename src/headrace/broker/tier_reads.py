@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
+from headrace.broker.tier_metrics import Counts
 from headrace.core.producers import AbortedTransaction
 from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_rows import Section, SegmentRow
@@ -51,6 +52,7 @@ class Want(NamedTuple):
 
 
 class _Load(NamedTuple):
+    partition: RemotePartition
     key: tuple[str, str | int]
     row: SegmentRow
     object_key: str
@@ -96,6 +98,7 @@ class TierReads:
         remote_log_of: Callable[[RemotePartition], RemoteLog | None],
         key_of: Callable[[RemotePartition, SegmentRow], str],
         loaded: Callable[[RemotePartition], None],
+        counts_of: Callable[[RemotePartition], Counts],
         cache_bytes: int,
         running_max: int,
         waiting_max: int,
@@ -106,6 +109,7 @@ class TierReads:
         self._remote_log_of = remote_log_of
         self._key_of = key_of
         self._loaded = loaded
+        self._counts_of = counts_of
         self._running_max = running_max
         self._waiting_max = waiting_max
         self.cache = ReadCache(cache_bytes)
@@ -116,7 +120,6 @@ class TierReads:
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, _Failure] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self.requests = self.bytes = self.errors = 0
 
     @property
     def waiting(self) -> int:
@@ -269,7 +272,7 @@ class TierReads:
         def keep(index: bytes, _: bool) -> None:
             self.cache.put_map(SpanMap(row, index, self._span_bytes), weight, self._clock.monotonic_ms())
 
-        return _Load((row.id, "map"), row, self._key_of(partition, row), row.sections.index, weight, keep)
+        return _Load(partition, (row.id, "map"), row, self._key_of(partition, row), row.sections.index, weight, keep)
 
     def _load_aborts(self, partition: RemotePartition, row: SegmentRow) -> _Load:
         assert row.sections.txnindex is not None
@@ -283,7 +286,7 @@ class TierReads:
             self.cache.put_aborted(row.id, index, self._clock.monotonic_ms())
 
         section = row.sections.txnindex
-        return _Load((row.id, "aborted"), row, self._key_of(partition, row), section, section[1], keep)
+        return _Load(partition, (row.id, "aborted"), row, self._key_of(partition, row), section, section[1], keep)
 
     def _load_span(self, partition: RemotePartition, absent: _Absent) -> _Load:
         spans, span, position = absent
@@ -305,7 +308,7 @@ class TierReads:
             self.cache.put_piece(row.id, start, piece, self._clock.monotonic_ms(), is_ahead=is_ahead)
 
         section = (row.sections.log[0] + position, span.end - position)
-        return _Load((row.id, span.start), row, self._key_of(partition, row), section, section[1], keep)
+        return _Load(partition, (row.id, span.start), row, self._key_of(partition, row), section, section[1], keep)
 
     def _failure_of(self, row: SegmentRow) -> _Failure | None:
         failure = self._failures.get(row.id)
@@ -318,7 +321,7 @@ class TierReads:
         if want in self._waiting or any(want in wants for wants in self._running.values()):
             return True
         if len(self._waiting) >= self._waiting_max:
-            self.errors += 1
+            self._counts_of(want.partition).fetch_errors += 1
             return False
         self._waiting[want] = None
         self._pump()
@@ -353,7 +356,7 @@ class TierReads:
         try:
             load = self._next_load(remote, want)
         except CorruptLog as failure:
-            self._fail(row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            self._fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             return None
         return None if load is None or self._failure_of(load.row) is not None else load
 
@@ -377,16 +380,17 @@ class TierReads:
 
     async def _run(self, load: _Load) -> None:
         start, size = load.section
-        self.requests += 1
+        counts = self._counts_of(load.partition)
+        counts.fetch_requests += 1
         try:
             data = await self._store.get(load.object_key, start, start + size) if size else b""
-            self.bytes += size
+            counts.fetched_bytes += size
             self._failures.pop(load.row.id, None)
         except StoreUnavailable as failure:
-            self._fail(load.row, None, str(failure))
+            self._fail(load.partition, load.row, None, str(failure))
             data = None
         except ObjectMissing as failure:
-            self._fail(load.row, ErrorCode.KAFKA_STORAGE_ERROR, f"there is no object {failure}")
+            self._fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, f"there is no object {failure}")
             data = None
         finally:
             self.cache.give_back(load.weight)
@@ -395,12 +399,12 @@ class TierReads:
             try:
                 load.keep(data, not wants)
             except CorruptLog as failure:
-                self._fail(load.row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+                self._fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
         self._waiting = dict.fromkeys([*wants, *self._waiting])
         self._pump()
 
-    def _fail(self, row: SegmentRow, error: ErrorCode | None, why: str) -> None:
-        self.errors += 1
+    def _fail(self, partition: RemotePartition, row: SegmentRow, error: ErrorCode | None, why: str) -> None:
+        self._counts_of(partition).fetch_errors += 1
         log.warning("remote segment %d (%s) cannot be read: %s", row.base_offset, row.id, why)
         if len(self._failures) >= FAILURES_MAX:
             self._failures.clear()
