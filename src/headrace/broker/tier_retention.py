@@ -14,6 +14,8 @@ def enforce(broker: Broker, partition: Hosted, now_ms: int) -> None:
         return
     if opened.enforce_local_retention(now_ms, partition.high_watermark, highest + 1):
         partition.local_log_start_moved(opened.local_log_start_offset)
+        if partition.subscribers:  # who reads below it reads the tier, or is sent there
+            broker.fetch_events.log_start_moved(partition)
     is_without_tier = config.remote_log_copy_disable and highest == NO_OFFSET
     if is_without_tier and opened.enforce_retention(now_ms, partition.high_watermark):
         broker.log_start_moved(partition, opened.log_start_offset)
