@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.tier import Tier
 
+ASKS_MIN = 8
+"""Of partitions that a small fetch asks for at once."""
+
 
 def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
     config = broker.config
@@ -65,26 +68,25 @@ def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
 def ask_for(reads: TierReads, fetch: Fetch, wait_ms_max: int) -> frozenset[Replica]:
     """Loads what the fetch will read of the tier; returns those for which too much is asked already.
 
-    No more than its answer can hold: what is loaded for nobody drives out what somebody waits for.
+    About as much as its answer can hold: what is loaded for nobody drives out what somebody waits for.
     """
     session = fetch.session
     is_committed = session.view is View.STABLE
-    budget, waits, refused = fetch.bytes_max, False, []
+    asks, refused = 0, []
     for entry in session.ready:
         if entry not in session.remote:
             continue
         assert entry.replica is not None
-        if not reads.is_at_hand(entry.replica, entry.fetch_offset, is_committed):
-            if reads.ask(Want(entry.replica, entry.fetch_offset, is_committed)):
-                waits = True
-            else:
-                refused.append(entry.replica)
-        budget -= min(entry.max_bytes, SPAN_BYTES)
-        if budget <= 0:
+        if reads.is_at_hand(entry.replica, entry.fetch_offset, is_committed):
+            continue
+        if not reads.ask(Want(entry.replica, entry.fetch_offset, is_committed)):
+            refused.append(entry.replica)
+        asks += 1
+        if asks >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
             break
     if refused:
         fetch.bytes_min = 0
-    elif waits:
+    elif asks:
         # Whoever does not want to wait gets what there is; but it would never get this if it did not wait at all.
         fetch.bytes_min = 1 if fetch.wait_ms_max <= 0 else max(fetch.bytes_min, 1)
         fetch.wait_ms_max = wait_ms_max
