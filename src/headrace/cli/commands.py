@@ -44,6 +44,14 @@ GROUPS = {
   headrace cluster failed
 """,
     ),
+    "tier": (
+        "See what of tiered topics is in the object store, and check it.",
+        """
+  headrace tier status
+  headrace tier ls orders
+  headrace tier verify orders
+""",
+    ),
     "own": (
         "See who owns what, and own it: single readers and single writers.",
         """
@@ -274,6 +282,40 @@ leader.election.eligible.local.log.ms or .bytes ask for.""",
         """
   headrace cluster why orders 0
   headrace cluster why orders 0 --json
+""",
+    ),
+    "tier status": Command(
+        "headrace.cli.tier:status",
+        """Show what of each tiered partition is local, what is remote, and how far the copy lags.
+
+Offsets from the first to the last, as the partition's leader tells them. A partition may be in both places: segments
+stay on the disk for as long as local.retention.ms and local.retention.bytes say. The lag is what is complete and
+committed, and not in the tier yet.""",
+        """
+  headrace tier status
+  headrace tier status orders --json
+""",
+    ),
+    "tier ls": Command(
+        "headrace.cli.tier:list_segments",
+        """Show the segments in the tier, and the objects that hold them.
+
+A segment is read only if it is finished and its records are those of the leader's log. After an unclean election there
+may be others, until they expire.""",
+        """
+  headrace tier ls
+  headrace tier ls orders --json
+""",
+    ),
+    "tier verify": Command(
+        "headrace.cli.tier:verify",
+        """Read all remote segments of topics, and check them: sizes, checksums, offsets, indexes.
+
+The objects are read by this program, not by the brokers, so it needs the credentials that they have. A segment that
+expires meanwhile is no problem. The exit code is 1 if there is any problem.""",
+        """
+  headrace tier verify
+  headrace tier verify orders --store s3://bucket/prefix
 """,
     ),
     "own list": Command(

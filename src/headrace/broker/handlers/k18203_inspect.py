@@ -4,6 +4,8 @@ failed    partitions that this node follows and has given up until their next le
 sessions  the fetch sessions of this node: consumers' and followers'
 guard     partitions whose offsets are not told yet after a change of leaders
 own       who owns what here, since when, and who was refused last; arguments are groups, none for all
+tier      what of the partitions that this node leads is in the tier, and which segments belong to their logs;
+          arguments are names of topics, none for all
 why       why a replica leads a partition, and who is passed over; arguments are a topic and a partition of it
 replicas  partitions that this node leads, and how far their followers are; arguments are names of topics, none for all
 """
@@ -12,7 +14,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.broker import ownership_inspection
+from headrace.broker import ownership_inspection, tier_inspection
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
@@ -115,6 +117,10 @@ def _own(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
     return {"own": ownership_inspection.tell(broker, args)}
 
 
+def _tier(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
+    return {"tier": tier_inspection.tell(broker, args)}
+
+
 def _why(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
     """Empty when there is no such partition."""
     name, index = args if len(args) == 2 else ("", "")
@@ -151,5 +157,6 @@ KINDS: dict[str, Callable[[Broker, Sequence[str]], dict[str, Any]]] = {
     "guard": _guard,
     "own": _own,
     "replicas": _replicas,
+    "tier": _tier,
     "why": _why,
 }

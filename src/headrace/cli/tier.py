@@ -1,0 +1,134 @@
+"""`headrace tier`: status, ls, verify."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from headrace.cli import output
+from headrace.cli.asking import ask_all, say_who_is_silent
+from headrace.cli.commands import BOOTSTRAP
+from headrace.cli.options import Bootstrap, Json
+from headrace.cli.outcome import Failure
+from headrace.cli.tier_verify import Checked, check
+from headrace.cli.watch import administrator
+from headrace.client import Admin
+
+Document = dict[str, Any]
+Topics = Annotated[tuple[str, ...], Parameter(help="Only these topics.", negative=())]
+STATUS = ["topic", "partition", "epoch", "remote", "segments", "bytes", "local", "bytes", "lag", "note"]
+SEGMENTS = ["topic", "partition", "offsets", "bytes", "state", "read", "object"]
+UNKNOWN = "?"
+
+
+def status(topics: Topics = (), /, *, bootstrap: Bootstrap = BOOTSTRAP, json: Json = False) -> None:
+    found = asyncio.run(_asked(bootstrap, topics))
+    if json:
+        output.document(
+            [{name: value for name, value in partition.items() if name != "segments"} for partition in found]
+        )
+    else:
+        output.table(STATUS, [_status_row(partition) for partition in found])
+
+
+def list_segments(topics: Topics = (), /, *, bootstrap: Bootstrap = BOOTSTRAP, json: Json = False) -> None:
+    found = asyncio.run(_asked(bootstrap, topics))
+    if json:
+        output.document(found)
+        return
+    output.table(
+        SEGMENTS,
+        [_segment_row(partition, segment) for partition in found for segment in partition.get("segments", ())],
+    )
+
+
+def verify(
+    topics: Topics = (),
+    /,
+    *,
+    store: Annotated[
+        str | None, Parameter(metavar="URL", help="Where the tier is, if not where the brokers say.")
+    ] = None,
+    bootstrap: Bootstrap = BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    async def run() -> Checked:
+        async with administrator(bootstrap) as admin:
+            return await check(await gather(admin, topics), store, lambda: gather(admin, topics))
+
+    checked = asyncio.run(run())
+    if json:
+        output.document(checked._asdict())
+    else:
+        for problem in checked.problems:
+            output.line(f"{problem['topic']}-{problem['partition']}: {problem['object']}: {problem['problem']}")
+        output.line(
+            f"{checked.segments} segments, {checked.bytes:,} bytes: "
+            + (f"{len(checked.problems)} problems" if checked.problems else "no problem")
+        )
+    if checked.problems:
+        raise Failure("not all that is in the tier is as it should be")
+
+
+async def _asked(bootstrap: str, topics: Sequence[str]) -> list[Document]:
+    async with administrator(bootstrap) as admin:
+        return await gather(admin, topics)
+
+
+async def gather(admin: Admin, topics: Sequence[str]) -> list[Document]:
+    """Of each partition what its leader says: of two that think they lead, the one with the newer epoch."""
+    cluster = await admin.describe_cluster()
+    if topics:
+        await admin.describe_topics(topics)  # one that does not exist is told
+    told = await ask_all(admin, "tier", cluster.brokers, topics)
+    say_who_is_silent(told)
+    newest: dict[tuple[str, int], Document] = {}
+    for partition in (partition for partitions in told.by_node.values() for partition in partitions):
+        name = partition["topic"], partition["partition"]
+        if name not in newest or newest[name]["leader_epoch"] < partition["leader_epoch"]:
+            newest[name] = partition
+    return [newest[name] for name in sorted(newest)]
+
+
+def _status_row(partition: Document) -> list[object]:
+    highest = partition.get("highest_remote")
+    served = [one for one in partition.get("segments", ()) if one["verdict"] == "inside"]
+    is_known = "log_start" in partition
+    lag = partition.get("lag_segments")
+    return [
+        partition["topic"],
+        partition["partition"],
+        partition["leader_epoch"],
+        UNKNOWN if highest is None else _offsets(partition["log_start"], highest),
+        UNKNOWN if highest is None else len(served),
+        UNKNOWN if highest is None else sum(one["bytes"] for one in served),
+        _offsets(partition["local_log_start"], partition["log_end"] - 1) if is_known else UNKNOWN,
+        partition.get("local_bytes", UNKNOWN),
+        UNKNOWN if lag is None else f"{lag} segments, {partition['lag_bytes']} bytes" if lag else "none",
+        _note(partition),
+    ]
+
+
+def _note(partition: Document) -> str:
+    if partition["failure"]:
+        return str(partition["failure"])
+    others = sum(one["verdict"] not in (None, "inside") for one in partition.get("segments", ()))
+    return f"{others} segments are not read" if others else ""
+
+
+def _segment_row(partition: Document, segment: Document) -> list[object]:
+    is_read = {"inside": "yes", None: "no"}.get(segment["verdict"], f"no: {segment['verdict']}")
+    return [
+        partition["topic"],
+        partition["partition"],
+        _offsets(segment["base_offset"], segment["end_offset"]),
+        segment["bytes"],
+        segment["state"].replace("_", " "),
+        is_read,
+        segment["object"],
+    ]
+
+
+def _offsets(first: int, last: int) -> str:
+    return f"{first} to {last}" if first <= last else "none"
