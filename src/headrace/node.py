@@ -319,7 +319,7 @@ class Node:
         lookups = broker.tier_lookups = TierLookups(broker.loop, tier, config.remote_log_reader_threads)
         self._parts += [_Part(reads.close, reads.close), _Part(lookups.close, lookups.close)]
         broker.roles.on_ended.append(lookups.ended)
-        broker.roles.replicator.tier = TierFollowing(broker.image, store)
+        broker.roles.replicator.tier = TierFollowing(broker.image, store, tier.metrics)
         broker.isr_updates.coverages.report = local_coverage
         broker.roles.on_leading.append(tier.began)
         broker.roles.on_ended.append(tier.ended)

@@ -1,6 +1,7 @@
 """A scripted leader's older records in an object store, with all that a follower needs to begin behind them."""
 
 from headrace.broker.tier_following import TierFollowing
+from headrace.broker.tier_metrics import TierMetrics
 from headrace.core.cluster import ClusterImage
 from headrace.core.epochs import EpochList
 from headrace.core.producers import ProducerTable
@@ -26,7 +27,8 @@ class Remote:
         self, image: ClusterImage, topic_id: bytes, index: int = 0, bucket: MemoryBucket | None = None
     ) -> None:
         self.bucket = MemoryBucket() if bucket is None else bucket
-        self.following = TierFollowing(image, MemoryStore(self.bucket, MemoryFiles()))
+        self.metrics = TierMetrics()
+        self.following = TierFollowing(image, MemoryStore(self.bucket, MemoryFiles()), self.metrics)
         self.rows: list[SegmentRow] = []
         self._image = image
         self._topic_id = topic_id

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from headrace.broker.replicator_metrics import families
 from headrace.core.epochs import EpochEntry
 from headrace.storage.memory_files import MemoryFiles
 from headrace.storage.opening import open_log
@@ -100,7 +99,7 @@ async def test_t9_4_it_tries_again_while_a_fresh_leader_does_not_know_what_is_ti
         led = bench.led()
         known, led.highest_remote = led.highest_remote, None
         bench.follow(0, leader_epoch=2)
-        await until(lambda: bench.replicator.starts.errors >= 2)
+        await until(lambda: remote.metrics.of("t").aux_errors >= 2)
         assert bench[0].log_end_offset == 0 and len(bench.replicator.failed) == 0
         led.highest_remote = known
         await until_ends(bench, 200)
@@ -206,7 +205,7 @@ async def test_a_store_that_fails_delays_and_never_fails_the_partition() -> None
         lead_from_tier(bench, remote)
         remote.bucket.mishap = lambda *_: Mishap(fails=True)
         bench.follow(0, leader_epoch=2)
-        await until(lambda: bench.replicator.starts.errors >= 3)
+        await until(lambda: remote.metrics.of("t").aux_errors >= 3)
         assert len(bench.replicator.failed) == 0 and bench.lines.errors == []
         remote.bucket.mishap = lambda *_: Mishap()
         await until_ends(bench, 200)
@@ -238,12 +237,12 @@ async def test_a_missing_manifest_and_an_unknown_pointer_are_waited_for() -> Non
         pointers = dict(bench.image.tier)
         bench.image.tier.clear()
         bench.follow(0, leader_epoch=2)
-        await until(lambda: bench.replicator.starts.errors >= 1)
+        await until(lambda: remote.metrics.of("t").aux_errors >= 1)
         objects = dict(remote.bucket.objects)
         remote.bucket.objects.clear()
         bench.image.tier.update(pointers)
-        before = bench.replicator.starts.errors
-        await until(lambda: bench.replicator.starts.errors > before)
+        before = remote.metrics.of("t").aux_errors
+        await until(lambda: remote.metrics.of("t").aux_errors > before)
         remote.bucket.objects.update(objects)
         await until_ends(bench, 200)
 
@@ -253,7 +252,7 @@ async def test_a_node_without_a_tier_waits_and_says_so_once() -> None:
         lead_from_tier(bench, remote)
         bench.replicator.tier = None
         bench.follow(0, leader_epoch=2)
-        await until(lambda: bench.replicator.starts.errors >= 3)
+        await until(lambda: len(bench.leader.requests) >= 3)
         assert len(bench.replicator.failed) == 0 and bench[0].log_end_offset == 0
 
 
@@ -285,9 +284,9 @@ async def test_one_that_is_led_here_meanwhile_is_left_alone() -> None:
 async def test_monitoring_counts_what_was_asked_of_the_tier_and_what_went_wrong() -> None:
     async with tiered(BEHIND) as (bench, remote):
         lead_from_tier(bench, remote)
-        remote.bucket.mishap = lambda *_: Mishap(fails=bench.replicator.starts.requests < 2)
+        remote.bucket.mishap = lambda *_: Mishap(fails=remote.metrics.of("t").aux_requests < 2)
         bench.follow(0, leader_epoch=2)
         await until_ends(bench, 200)
-        told = "".join(family.text() for family in families(bench.replicator, 0))
+        told = "".join(family.text() for family in remote.metrics.families())
         name = "kafka_server_brokertopicmetrics_buildremotelogauxstate"
-        assert f"\n{name}requests_total 2\n" in told and f"\n{name}errors_total 1\n" in told
+        assert name + 'requests_total{topic="t"} 2\n' in told and name + 'errors_total{topic="t"} 1\n' in told

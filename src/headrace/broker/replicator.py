@@ -14,7 +14,7 @@ from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import Leaders
 from headrace.broker.replicator_fetcher import Fetcher, Surroundings
 from headrace.broker.replicator_logs import FollowerLogs
-from headrace.broker.replicator_tier import RemoteParts, StartCounts
+from headrace.broker.replicator_tier import RemoteParts
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.following import FailedPartitions
@@ -85,10 +85,6 @@ class Replicator:
     @tier.setter
     def tier(self, tier: RemoteParts | None) -> None:
         self._around.tier = tier
-
-    @property
-    def starts(self) -> StartCounts:
-        return self._around.starts
 
     def list_again(self, partition: Hosted) -> None:
         """Its leader is to hear of it with the next fetch."""

@@ -17,7 +17,7 @@ from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_answers import Answers
 from headrace.broker.replicator_asking import FETCH_VERSION, Leader, Leaders, fetch_request
 from headrace.broker.replicator_logs import FollowerLogs
-from headrace.broker.replicator_tier import Outcome, RemoteParts, StartCounts, TierStarts
+from headrace.broker.replicator_tier import Outcome, RemoteParts, TierStarts
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.fetching import Ask, Verdict
@@ -60,7 +60,6 @@ class Surroundings:
     """A leader has stopped answering."""
     coverages: Coverages = field(default_factory=Coverages)
     tier: RemoteParts | None = None
-    starts: StartCounts = field(default_factory=StartCounts)
 
 
 class Fetcher:
@@ -82,7 +81,6 @@ class Fetcher:
             around.node_id,
             lambda: around.tier,
             around.config,
-            around.starts,
             self._begun,
         )
         self._answers = Answers(

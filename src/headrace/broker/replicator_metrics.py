@@ -6,7 +6,6 @@ from headrace.broker.metrics import Family, Sample, counter, labelled
 from headrace.broker.replicator import Replicator
 
 FETCHERS = "kafka_server_replicafetchermanager_"
-TOPICS = "kafka_server_brokertopicmetrics_"
 MOVERS = "kafka_server_replicaalterlogdirsmanager_"
 LAG = "kafka_server_fetcherlagmetrics_consumerlag"
 SLICE_PARTITIONS = 200
@@ -26,9 +25,7 @@ def families(replicator: Replicator, now_ms: int) -> Iterator[Family]:
         yield Family(FETCHERS + name, "gauge", [Sample(of_replicas, value)])
     # Moves between log directories are not offered, and so none of them fails.
     yield Family(MOVERS + "failedpartitionscount", "gauge", [Sample(labelled(clientId="ReplicaAlterLogDirs"), 0)])
-    yield counter(TOPICS + "replicationbytesin_total", replicator.logs.appended_bytes)
-    yield counter(TOPICS + "buildremotelogauxstaterequests_total", replicator.starts.requests)
-    yield counter(TOPICS + "buildremotelogauxstateerrors_total", replicator.starts.errors)
+    yield counter("kafka_server_brokertopicmetrics_replicationbytesin_total", replicator.logs.appended_bytes)
 
 
 def lag_series(replicator: Replicator) -> Iterator[str]:

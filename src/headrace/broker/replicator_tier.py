@@ -55,6 +55,13 @@ class Known(NamedTuple):
     """Of producers; empty if there is none."""
 
 
+class StartCounts(Protocol):
+    """Of one topic."""
+
+    aux_requests: int
+    aux_errors: int
+
+
 class RemoteParts(Protocol):
     """The tier as followers use it. Raises StoreUnavailable, ObjectMissing, and ValueError for what cannot be read."""
 
@@ -63,6 +70,8 @@ class RemoteParts(Protocol):
         ...
 
     async def known_at_end(self, topic_id: bytes, index: int, row: SegmentRow) -> Known: ...
+
+    def counts(self, topic: str) -> StartCounts: ...
 
 
 class FromTier(NamedTuple):
@@ -85,14 +94,6 @@ class _Refused(Exception):
         self.error = error
 
 
-class StartCounts:
-    """Of all fetchers of a node."""
-
-    def __init__(self) -> None:
-        self.requests = 0
-        self.errors = 0
-
-
 class TierStarts:
     """Of one fetcher. `on_found` is told of each partition for which it was begun and not forgotten since."""
 
@@ -104,7 +105,6 @@ class TierStarts:
         replica_id: int,
         tier: Callable[[], RemoteParts | None],
         config: Callable[[], BrokerConfig],
-        counts: StartCounts,
         on_found: Callable[[Hosted, int, Outcome], None],
     ) -> None:
         self._node = leader
@@ -113,7 +113,6 @@ class TierStarts:
         self._replica_id = replica_id
         self._tier = tier
         self._config = config
-        self._counts = counts
         self._on_found = on_found
         self._turns = asyncio.Semaphore(STARTS_AT_ONCE)
         self._running: dict[Hosted, tuple[int, asyncio.Task[None]]] = {}
@@ -164,9 +163,13 @@ class TierStarts:
         self._on_found(partition, leader_epoch, outcome)
 
     async def _outcome(self, partition: Hosted, leader_epoch: int, leader_end: int) -> Outcome:
-        self._counts.requests += 1
+        tier = self._tier()
+        if tier is None:
+            return NotYet("this node has no tier: remote.log.storage.system.enable is false")
+        counts = tier.counts(partition.topic)
+        counts.aux_requests += 1
         try:
-            outcome = await self._find(partition, leader_epoch, leader_end)
+            outcome = await self._find(tier, partition, leader_epoch, leader_end)
         except _Refused as refused:
             outcome = refused.error
         except (PeerLost, ProtocolError, TimeoutError) as error:
@@ -178,13 +181,10 @@ class TierStarts:
             log.exception("%s: looking for where it begins failed", partition)
             outcome = NotYet("something unexpected happened")
         if isinstance(outcome, NotYet | ErrorCode):
-            self._counts.errors += 1
+            counts.aux_errors += 1
         return outcome
 
-    async def _find(self, partition: Hosted, leader_epoch: int, leader_end: int) -> Outcome:
-        tier = self._tier()
-        if tier is None:
-            return NotYet("this node has no tier: remote.log.storage.system.enable is false")
+    async def _find(self, tier: RemoteParts, partition: Hosted, leader_epoch: int, leader_end: int) -> Outcome:
         start, earliest = await self._start(partition, leader_epoch, leader_end)
         if not isinstance(start, StartBehind):
             return start

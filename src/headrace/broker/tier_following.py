@@ -1,6 +1,7 @@
 """What followers read of the tier: the manifest that their image names, and what was known at the end of a segment."""
 
 from headrace.broker.replicator_tier import Known
+from headrace.broker.tier_metrics import Counts, TierMetrics
 from headrace.core.cluster import ClusterImage
 from headrace.core.tier_rows import Manifest, SegmentRow
 from headrace.storage.checkpoints import parse_leader_epochs
@@ -14,13 +15,17 @@ from headrace.tier.store import ObjectStore
 class TierFollowing:
     """See broker.replicator_tier.RemoteParts."""
 
-    def __init__(self, image: ClusterImage, store: ObjectStore) -> None:
+    def __init__(self, image: ClusterImage, store: ObjectStore, metrics: TierMetrics) -> None:
         self._image = image
+        self._metrics = metrics
         self._store = store
 
     async def manifest(self, topic_id: bytes, index: int) -> Manifest | None:
         stored = self._image.tier.get((topic_id, index))
         return None if stored is None else await load(self._store, stored.pointer.manifest)
+
+    def counts(self, topic: str) -> Counts:
+        return self._metrics.of(topic)
 
     async def known_at_end(self, topic_id: bytes, index: int, row: SegmentRow) -> Known:
         """Epochs from the start of the log on, as the leader knew them that copied the segment."""

@@ -23,6 +23,8 @@ class Counts:
     fetched_bytes: int = 0
     fetch_requests: int = 0
     fetch_errors: int = 0
+    aux_requests: int = 0
+    aux_errors: int = 0
 
 
 NAMES = {
@@ -34,6 +36,8 @@ NAMES = {
     "fetched_bytes": "remotefetchbytes_total",
     "fetch_requests": "remotefetchrequests_total",
     "fetch_errors": "remotefetcherrors_total",
+    "aux_requests": "buildremotelogauxstaterequests_total",
+    "aux_errors": "buildremotelogauxstateerrors_total",
 }
 
 
