@@ -83,14 +83,11 @@ def consume_all(cluster: HeadraceCluster, count: int) -> None:
     consumer = Consumer({"bootstrap.servers": cluster.bootstrap, "group.id": "nobody", "enable.auto.commit": False})
     consumer.assign([TopicPartition(TOPIC, 0, 0)])
     try:
-        seen = 0
-        while seen < count:
-            messages = consumer.consume(500, timeout=30)
-            assert messages, f"nothing more came after {seen} records"
-            for message in messages:
-                assert message.error() is None, message.error()
-                assert (message.offset(), message.value()) == (seen, value_of(seen))
-                seen += 1
+        for number in range(count):
+            message = consumer.poll(60)
+            assert message is not None, f"nothing more came after {number} records"
+            assert message.error() is None, message.error()
+            assert (message.offset(), message.value()) == (number, value_of(number))
     finally:
         consumer.close()
 
