@@ -22,7 +22,11 @@ MS = "leader.election.eligible.local.log.ms"
 BYTES = "leader.election.eligible.local.log.bytes"
 HOUR = 3_600_000
 TIERED = {"remote.storage.enable": "true", MS: str(HOUR), BYTES: "1000"}
-GAP = {"leader.election.local.log.report.interval.ms": "2000"}
+GAP = {
+    "leader.election.local.log.report.interval.ms": "2000",
+    "remote.log.storage.system.enable": "true",
+    "remote.storage.url": "/objects",
+}
 OLD = LocalCoverage(0, 0, 5_000, False)
 
 
@@ -139,7 +143,7 @@ def test_reports_of_one_partition_keep_their_distance() -> None:
         assert trio.broker(1).coverage_reports.sent - sent <= 3
         await trio.until(lambda: remembered(trio)[1].local_log_start == 20)
 
-    play(scenario, {"leader.election.local.log.report.interval.ms": "10000"}, replicates=True)
+    play(scenario, {**GAP, "leader.election.local.log.report.interval.ms": "10000"}, replicates=True)
 
 
 def test_a_replica_that_comes_back_with_little_is_known_for_it() -> None:

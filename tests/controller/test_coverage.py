@@ -33,7 +33,9 @@ OLD = LocalCoverage(0, 0, 1 << 30, False)
 
 async def tiered(settings: Mapping[str, str], leader: int = 1, **topic: str) -> tuple[Nodes, Controller]:
     """Partition t-0 with replicas 1, 2, 3, all in sync; 0 is the controller."""
-    nodes = Nodes({"leader.imbalance.check.interval.seconds": "1", "auto.leader.rebalance.enable": "false", **settings})
+    slow = {"leader.imbalance.check.interval.seconds": "1", "auto.leader.rebalance.enable": "false"}
+    with_tier = {"remote.log.storage.system.enable": "true", "remote.storage.url": "/objects"}
+    nodes = Nodes({**slow, **with_tier, **settings})
     await nodes.start(0, 1, 2, 3)
     replicas = [leader, *(n for n in (1, 2, 3) if n != leader)]
     await nodes.topic([replicas], remote_storage_enable="true", **topic)

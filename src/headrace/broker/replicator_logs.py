@@ -101,8 +101,8 @@ class FollowerLogs:
         opened = partition.log
         before, high_watermark = opened.log_end_offset, partition.high_watermark
         if offset < high_watermark and partition.log_start_offset < partition.local_log_start_offset:
-            # The leader lacks what was committed. Of a remote segment that goes on behind the cut nothing is served, and
-            # so something may be missing before the cut: this log begins anew, as one does that has nothing.
+            # The leader lacks what was committed. Of a remote segment that goes on behind the cut nothing is served,
+            # and something may be missing before the cut: this log begins anew, as one does that has nothing.
             offset = partition.log_start_offset
         opened.truncate_to(offset)
         partition.truncated_to(opened.log_end_offset)
