@@ -82,4 +82,7 @@ def _until(replica: Document) -> str:
         return ""
     if replica["ends_ms"] is None:
         return "it has the bytes"
-    return datetime.fromtimestamp(replica["ends_ms"] / 1000).isoformat(" ", "seconds")
+    try:
+        return datetime.fromtimestamp(replica["ends_ms"] / 1000).isoformat(" ", "seconds")
+    except (ValueError, OverflowError, OSError):  # a threshold of thousands of years
+        return "no time soon"
