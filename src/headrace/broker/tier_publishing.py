@@ -10,7 +10,7 @@ from headrace.controller.tier_pointer import NotPublished, Published
 from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import COPY_FINISHED, Manifest, starting_at
-from headrace.metadata.store import MetadataStoreError
+from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
 from headrace.tier.manifest import encode
 from headrace.tier.store import StoreUnavailable
 
@@ -29,6 +29,8 @@ async def publish(tier: Tier, tier_log: TierLog, manifest: Manifest) -> None:
     partition, before = tier_log.partition, tier_log.manifest_key
     manifest = starting_at(manifest, partition.log_start_offset, tier_log.leader_epoch)
     key = tier.manifest_key(partition, manifest)
+    if not tier_log.rev:
+        await _announce(tier, tier_log)
     try:
         await tier.store.put(key, [encode(manifest)])
     except StoreUnavailable as failure:
@@ -59,6 +61,16 @@ async def publish(tier: Tier, tier_log: TierLog, manifest: Manifest) -> None:
         tier.reload(tier_log)
         raise Stopped("its manifest is another one than this node knew")
     raise Stopped("another node leads it")
+
+
+async def _announce(tier: Tier, tier_log: TierLog) -> None:
+    partition = tier_log.partition
+    try:
+        is_led = await tier.pointers.announce(partition.topic_id, partition.index, tier_log.leader_epoch)
+    except (MetadataStoreError, OutcomeUnknown) as failure:
+        raise Stopped(str(failure)) from failure
+    if not is_led:
+        raise Stopped("another node leads it")
 
 
 async def settle(tier: Tier, tier_log: TierLog) -> None:

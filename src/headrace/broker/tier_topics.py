@@ -1,7 +1,7 @@
 """The objects of deleted topics go, by the node that is the controller.
 
-The pointers of their partitions stay in the metadata store until then, and tell which topics these are. Leaders that
-were in the middle of a copy may store something late: so a topic is looked at until nothing has come for a while.
+A key in the metadata store tells which topics have any. Leaders that were in the middle of a copy may store something
+late: so a deleted topic is looked at until nothing has come for a while.
 """
 
 import logging
@@ -27,7 +27,7 @@ class TierTopics:
     async def look(self) -> None:
         """One round."""
         image = self._controller.image
-        gone = {topic_id for topic_id, _ in image.tier if topic_id not in image.topics_by_id}
+        gone = {topic_id for topic_id in image.tier_topics if topic_id not in image.topics_by_id}
         if not self._controller.is_controller:
             gone.clear()
         self._rounds_left = {topic_id: left - 1 for topic_id, left in self._rounds_left.items() if topic_id in gone}
@@ -51,6 +51,9 @@ class TierTopics:
             log.info("deleted %d objects of a topic that was deleted", deleted)
         if is_first or deleted:
             return
-        for (known_id, index), stored in list(self._controller.image.tier.items()):
-            if known_id == topic_id:
-                await self._controller.tier_pointers.forget(topic_id, index, stored.rev)
+        pointers, known = self._controller.tier_pointers, self._controller.image
+        for (known_id, index), stored in list(known.tier.items()):
+            if known_id == topic_id and not await pointers.forget(topic_id, index, stored.rev):
+                return
+        if topic_id in known.tier_topics:
+            await pointers.forget_topic(topic_id, known.tier_topics[topic_id])

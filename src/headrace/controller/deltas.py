@@ -38,7 +38,14 @@ from headrace.core.cluster import (
     registered,
 )
 from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
-from headrace.core.tier_pointer import Pointer, PointerGone, PointerPut, StoredPointer
+from headrace.core.tier_pointer import (
+    Pointer,
+    PointerGone,
+    PointerPut,
+    StoredPointer,
+    TierTopicGone,
+    TierTopicPut,
+)
 from headrace.metadata import records
 from headrace.metadata.store import Event, Revision, Snapshot, UnreadableMetadata
 
@@ -162,7 +169,7 @@ class Deltas:
         key, value = event.key, event.value
         if key.startswith(records.BROKERS):
             yield self._registration(event)
-        elif key.startswith((records.COVERAGE, records.TIER)):
+        elif key.startswith((records.COVERAGE, records.TIER, records.TIER_TOPICS)):
             yield _of_tiered(event)
         elif key.startswith(records.OFFLINE):
             broker_id, part = records.offline_in(key)
@@ -227,6 +234,9 @@ def _of_tiered(event: Event) -> Change:
             return CoverageGone(*records.coverage_in(key))
         stored = StoredCoverage(records.decode(CoverageRecord, key, value), event.mod_rev)
         return CoveragePut(*records.coverage_in(key), stored)
+    if key.startswith(records.TIER_TOPICS):
+        topic_id = records.topic_id_in(key, records.TIER_TOPICS)
+        return TierTopicGone(topic_id) if value is None else TierTopicPut(topic_id, event.mod_rev)
     if value is None:
         return PointerGone(*records.pointer_in(key))
     return PointerPut(*records.pointer_in(key), StoredPointer(records.decode(Pointer, key, value), event.mod_rev))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from headrace.controller.ledger import Ledger
 from headrace.core.cluster import ClusterImage, PartitionRecord
-from headrace.core.tier_pointer import Pointer, StoredPointer
+from headrace.core.tier_pointer import Pointer, StoredPointer, TierTopicRecord
 from headrace.metadata import records
 from headrace.metadata.store import Cmp, MetaStore, OutcomeUnknown, Put
 
@@ -38,6 +38,22 @@ class TierPointers:
     ) -> Published | NotPublished:
         """`known_rev` is that of the pointer which this one follows, 0 for the first. Raises MetadataStoreError."""
         return await self._write(topic_id, index, leader_epoch, known_rev, pointer)
+
+    async def announce(self, topic_id: bytes, index: int, leader_epoch: int) -> bool:
+        """There will be objects of this topic: so that they are found when it is gone. Before the first is stored.
+
+        Raises MetadataStoreError, OutcomeUnknown. False: this node does not lead the partition.
+        """
+        topic, key = self._image.topics_by_id.get(topic_id), records.tier_topic_key(topic_id)
+        fence = await self._read_fence(topic_id, index, leader_epoch)
+        if topic is None or fence is None:
+            return False
+        if topic_id in self._image.tier_topics:
+            return True
+        put = Put(key, records.encode(TierTopicRecord(topic.name)))
+        if (await self._store.txn([Cmp(key, 0), fence], [put])).ok:
+            return True
+        return any(kv.key == key for kv in (await self._store.load(key)).kvs)
 
     async def withdraw(
         self, topic_id: bytes, index: int, leader_epoch: int, known_rev: int
@@ -83,7 +99,13 @@ class TierPointers:
         """For the controller: the topic is gone, and its objects are. Raises MetadataStoreError, OutcomeUnknown."""
         if not self._ledger.epoch:
             return False
-        key = records.pointer_key(topic_id, index)
+        return await self._delete(records.pointer_key(topic_id, index), known_rev)
+
+    async def forget_topic(self, topic_id: bytes, known_rev: int) -> bool:
+        """For the controller, in the end. Raises MetadataStoreError, OutcomeUnknown."""
+        return bool(self._ledger.epoch) and await self._delete(records.tier_topic_key(topic_id), known_rev)
+
+    async def _delete(self, key: bytes, known_rev: int) -> bool:
         office = Cmp(records.CONTROLLER_KEY, self._ledger.epoch, "create")
         return (await self._store.txn([Cmp(key, known_rev), office], deletes=[key])).ok
 

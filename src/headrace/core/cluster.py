@@ -9,7 +9,7 @@ import msgspec
 
 from headrace.config import BROKER_SETTINGS, BrokerConfig, TopicConfig, TopicConfigs, valid_only
 from headrace.core.coverage import CoverageGone, CoveragePut, StoredCoverage, remember
-from headrace.core.tier_pointer import PointerGone, PointerPut, Pointers, point
+from headrace.core.tier_pointer import PointerGone, PointerPut, Pointers, TierTopicGone, TierTopicPut, point
 from headrace.settings import InvalidSetting
 
 NO_LEADER = -1
@@ -243,6 +243,8 @@ Change = (
     | CoverageGone
     | PointerPut
     | PointerGone
+    | TierTopicPut
+    | TierTopicGone
 )
 
 
@@ -290,6 +292,8 @@ class ClusterImage:
         """Of tiered partitions, by topic id and index: what their replicas have on their own disks."""
         self.tier: Pointers = {}
         """What of each partition is in the tier. Also of topics that are gone, until their objects are."""
+        self.tier_topics: dict[bytes, int] = {}
+        """Ids of topics that may have objects, and the revisions of their keys."""
         self.rev = 0
         """The last revision of the store that is in here."""
         self.partitions_count = 0
@@ -353,8 +357,8 @@ class ClusterImage:
                     self._change_owned(change, diff)
                 case CoveragePut() | CoverageGone():
                     remember(self.coverage, change)  # elections look at it when they are held: nobody acts on it
-                case PointerPut() | PointerGone():
-                    point(self.tier, change, diff.tier_changed)
+                case PointerPut() | PointerGone() | TierTopicPut() | TierTopicGone():
+                    point(self.tier, self.tier_topics, change, diff.tier_changed)
         return diff
 
     def _change_nodes(self, change: BrokerPut | BrokerGone | OfflineReplicas | ControllerIs, diff: Diff) -> None:

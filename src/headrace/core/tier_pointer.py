@@ -53,12 +53,36 @@ class PointerGone(NamedTuple):
     partition: int
 
 
+class TierTopicRecord(msgspec.Struct, frozen=True, tag_field="v", tag=1):
+    """There may be objects of this topic. It is written before the first, and goes after the last."""
+
+    name: str
+    """For people: the topic is gone when it matters."""
+
+
+class TierTopicPut(NamedTuple):
+    topic_id: bytes
+    rev: int
+
+
+class TierTopicGone(NamedTuple):
+    topic_id: bytes
+
+
+TierChange = PointerPut | PointerGone | TierTopicPut | TierTopicGone
+
 Pointers = dict[tuple[bytes, int], StoredPointer]
 """By topic id and index."""
 
 
-def point(known: Pointers, change: PointerPut | PointerGone, changed: list[tuple[bytes, int]]) -> None:
-    """`changed` gets the partition, if anything did."""
+def point(known: Pointers, topics: dict[bytes, int], change: TierChange, changed: list[tuple[bytes, int]]) -> None:
+    """`changed` gets the partition whose pointer did."""
+    if isinstance(change, TierTopicPut):
+        topics[change.topic_id] = max(change.rev, topics.get(change.topic_id, 0))
+        return
+    if isinstance(change, TierTopicGone):
+        topics.pop(change.topic_id, None)
+        return
     key = change.topic_id, change.partition
     if isinstance(change, PointerGone):
         if known.pop(key, None) is not None:

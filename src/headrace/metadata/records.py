@@ -7,7 +7,7 @@ import msgspec
 
 from headrace.core.cluster import BrokerRecord, OwnedRecord, PartitionRecord
 from headrace.core.coverage import CoverageRecord
-from headrace.core.tier_pointer import Pointer
+from headrace.core.tier_pointer import Pointer, TierTopicRecord
 from headrace.metadata.store import UnreadableMetadata
 
 VERSION = 1
@@ -25,6 +25,7 @@ OFFLINE = b"/od/"
 OWNED = b"/own/"
 COVERAGE = b"/li/"
 TIER = b"/tier/"
+TIER_TOPICS = b"/tt/"
 _ALL_BROKERS = b"default"
 
 
@@ -95,6 +96,7 @@ R = TypeVar(
     OwnedRecord,
     CoverageRecord,
     Pointer,
+    TierTopicRecord,
 )
 
 
@@ -140,6 +142,10 @@ def pointer_key(topic_id: bytes, index: int) -> bytes:
 
 def pointer_in(key: bytes) -> tuple[bytes, int]:
     return topic_id_in(key, TIER), int(key[len(TIER) + 33 :])
+
+
+def tier_topic_key(topic_id: bytes) -> bytes:
+    return TIER_TOPICS + topic_id.hex().encode()
 
 
 def owned_key(group: str, resource: str) -> bytes:
@@ -191,7 +197,8 @@ def encode(
     | BrokerRecord
     | OwnedRecord
     | CoverageRecord
-    | Pointer,
+    | Pointer
+    | TierTopicRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
 
