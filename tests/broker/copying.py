@@ -88,6 +88,9 @@ class TieredWorld(World):
         self.stores.append(Stopping(self.bucket, self.memory))
         return self.stores[-1]
 
+    def __enter__(self) -> "TieredWorld":
+        return self
+
     @property
     def store(self) -> Stopping:
         return self.stores[-1]

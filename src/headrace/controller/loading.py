@@ -224,7 +224,8 @@ def _changes_of_tier(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
     for topic_id in [topic_id for topic_id in image.tier_topics if topic_id not in loaded.tier_topics]:
         yield TierTopicGone(topic_id)
     for topic_id, rev in loaded.tier_topics.items():
-        yield TierTopicPut(topic_id, rev)
+        if image.tier_topics.get(topic_id) != rev:
+            yield TierTopicPut(topic_id, rev)
 
 
 def _changes_of_nodes(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
