@@ -72,8 +72,8 @@ APIS: Final = MappingProxyType(
             _api(
                 offsets.ListOffsetsRequest,
                 offsets.ListOffsetsResponse,
-                "Earliest local (-4), latest tiered (-5) and earliest pending upload (-6) never wait for the tier; lookups "
-                "by time may, each for its own partition.",
+                "Earliest local (-4), latest tiered (-5) and earliest pending upload (-6) never wait for the tier; "
+                "lookups by time may, each for its own partition.",
             ),
             _api(metadata.MetadataRequest, metadata.MetadataResponse),
             _api(
