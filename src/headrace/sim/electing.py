@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection
 from headrace.controller.deltas import Deltas
 from headrace.core.cluster import ClusterImage, PartitionPut, PartitionRecord, Topic
 from headrace.core.coverage import LocalCoverage
+from headrace.core.tier_pointer import PointerPut
 from headrace.metadata import records
 from headrace.metadata.store import Revision
 from headrace.model import TopicPartition
-from headrace.sim.history import Elected, History
+from headrace.sim.history import Elected, History, PointerMoved
 from headrace.sim.world import World
 
 SETTLED_S = 1.5
@@ -57,6 +58,8 @@ class ElectionObserver:
                 topic = self._image.topics_by_id.get(change.topic_id)
                 if topic is not None and topic.name in self._topics:
                     self._see(topic, change.partition, topic.partitions[change.partition], change.record)
+            elif isinstance(change, PointerPut):
+                self._see_pointer(change)
         diff = self._image.apply(changes, revision.rev)
         now_s = self._world.loop.now_s
         for event in revision.events:
@@ -90,6 +93,13 @@ class ElectionObserver:
                 after.recovering or not intact,
             )
         )
+
+    def _see_pointer(self, change: PointerPut) -> None:
+        topic = self._image.topics_by_id.get(change.topic_id)
+        if topic is not None:
+            place, epoch = TopicPartition(topic.name, change.partition), change.stored.pointer.leader_epoch
+            leaders_epoch = topic.partitions[change.partition].leader_epoch
+            self._history.add(PointerMoved(self._world.loop.now_s, place, epoch, leaders_epoch))
 
     def _thin(self, topic: Topic, index: int, replicas: tuple[int, ...]) -> tuple[frozenset[int], frozenset[int]]:
         stored = self._image.coverage.get((topic.id, index))

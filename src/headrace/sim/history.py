@@ -402,6 +402,15 @@ class DeleteDone(NamedTuple):
     offset: int
 
 
+class PointerMoved(NamedTuple):
+    """A leader of that epoch put another manifest in force, when the metadata store had a leader of `leaders_epoch`."""
+
+    at_s: float
+    partition: TopicPartition
+    epoch: int
+    leaders_epoch: int
+
+
 class Elected(NamedTuple):
     """The leader of a tiered partition changed. What is not known for sure at that moment is `perhaps`."""
 
@@ -471,6 +480,7 @@ Event: TypeAlias = (
     | DeleteAsked
     | DeleteDone
     | Elected
+    | PointerMoved
     | NotRecovered
     | Unhandled
 )

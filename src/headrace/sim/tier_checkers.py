@@ -18,6 +18,7 @@ from headrace.sim.history import (
     Event,
     Orphan,
     Passed,
+    PointerMoved,
     Read,
     TurnedAway,
 )
@@ -151,6 +152,17 @@ def wrong_beginnings(events: Sequence[Event]) -> Iterator[Violation]:
             yield Violation("deleted records back", 0, sentence)
 
 
+def deposed_leaders(events: Sequence[Event]) -> Iterator[Violation]:
+    """Only who leads says what is in the tier."""
+    for moved in events:
+        if isinstance(moved, PointerMoved) and moved.epoch != moved.leaders_epoch:
+            sentence = (
+                f"a leader of epoch {moved.epoch} of {moved.partition} put a manifest in force at {moved.at_s:.3f} s, "
+                f"and the leader was that of epoch {moved.leaders_epoch}"
+            )
+            yield Violation("deposed leader", moved.at_s, sentence)
+
+
 def wrong_leaders(events: Sequence[Event]) -> Iterator[Violation]:
     """KIP-1303: it orders candidates. It leaves no partition without a leader, and demotes nobody who is well."""
     for event in events:
@@ -205,5 +217,6 @@ TIER_CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     gaps_in_answers,
     missed_by_readers,
     wrong_beginnings,
+    deposed_leaders,
     wrong_leaders,
 )

@@ -121,7 +121,8 @@ class TierObserver:
 
     def _unnamed(self) -> list[str]:
         truth = self._world.truth
-        named, left = set(), []
+        named: set[str] = set()
+        left = [key.decode() for key, topic_id in truth.tier_topics() if not truth.is_topic(topic_id)]
         for place, pointer in truth.pointers():
             topic_id, _ = records.pointer_in(place)
             if not truth.is_topic(topic_id):

@@ -68,6 +68,14 @@ class Truth:
             if key.startswith(records.TIER)
         ]
 
+    def tier_topics(self) -> list[tuple[bytes, bytes]]:
+        """Keys and ids of topics of which there may be objects."""
+        return [
+            (key, records.topic_id_in(key, records.TIER_TOPICS))
+            for key in self._data.kvs
+            if key.startswith(records.TIER_TOPICS)
+        ]
+
     def leader(self, partition: TopicPartition) -> int | None:
         record = self.partition(partition)
         return None if record is None or record.leader == NO_LEADER else record.leader
