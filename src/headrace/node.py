@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from headrace.broker.appends import Appends
@@ -37,7 +38,7 @@ from headrace.broker.tier import Tier
 from headrace.broker.tier_fetching import reads_for
 from headrace.broker.tier_following import TierFollowing
 from headrace.broker.tier_lookups import TierLookups
-from headrace.broker.tier_retention import local_coverage
+from headrace.broker.tier_retention import before_leading, local_coverage
 from headrace.broker.tier_work import TierWork
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -321,6 +322,7 @@ class Node:
         broker.roles.on_ended.append(lookups.ended)
         broker.roles.replicator.tier = TierFollowing(broker.image, store, tier.metrics)
         broker.isr_updates.coverages.report = local_coverage
+        broker.roles.before_leading.append(partial(before_leading, broker))
         broker.roles.on_leading.append(tier.began)
         broker.roles.on_ended.append(tier.ended)
 

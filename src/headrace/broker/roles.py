@@ -85,6 +85,8 @@ class Roles:
         replicator: Replicator,
     ) -> None:
         """`own_epoch` is that of this process's registration, 0 while there is none."""
+        self.before_leading: list[Callable[[Hosted], None]] = []
+        """This node is about to lead what it did not lead before, and nothing was written as its leader yet."""
         self.on_leading: list[Callable[[Hosted], None]] = []
         """This node serves clients as the leader from now on, or goes on under another leader epoch."""
         self.on_ended: list[Callable[[Hosted], None]] = []
@@ -259,6 +261,8 @@ class Roles:
         if not partition.is_leading:
             self.replicator.stop(partition)
             self._following.pop(partition, None)
+            for hook in self.before_leading:
+                hook(partition)
         now_ms = self._clock.monotonic_ms()
         high_watermark = partition.high_watermark
         lag_ms_max = self._image.broker_config.replica_lag_time_max_ms

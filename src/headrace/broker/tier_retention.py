@@ -1,9 +1,14 @@
 """What a tiered partition keeps on this disk, and what its replicas report of it."""
 
+import logging
+
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.core.coverage import LocalCoverage
 from headrace.core.epochs import NO_OFFSET
+from headrace.errors import CorruptLog
+
+log = logging.getLogger(__name__)
 
 
 def enforce(broker: Broker, partition: Hosted, now_ms: int) -> None:
@@ -19,6 +24,23 @@ def enforce(broker: Broker, partition: Hosted, now_ms: int) -> None:
     is_without_tier = config.remote_log_copy_disable and highest == NO_OFFSET
     if is_without_tier and opened.enforce_retention(now_ms, partition.high_watermark):
         broker.log_start_moved(partition, opened.log_start_offset)
+
+
+def before_leading(broker: Broker, partition: Hosted) -> None:
+    """A replica that was elected without what was committed may end before the log begins, by what is in force.
+
+    It goes on there: offsets below the log start are over, and records that got them would be deleted.
+    """
+    stored = broker.image.tier.get((partition.topic_id, partition.index))
+    if stored is None or stored.pointer.log_start_offset <= partition.log_end_offset or partition.fault:
+        return
+    start = stored.pointer.log_start_offset
+    log.warning("%s ended at offset %d, and begins anew at %d", partition, partition.log_end_offset, start)
+    try:
+        partition.log.truncate_fully_and_start_at(start)
+        partition.restarted_at(start)
+    except (OSError, CorruptLog) as failure:
+        broker.faults.failed(partition, "truncation", failure)
 
 
 def local_coverage(partition: Hosted) -> LocalCoverage | None:

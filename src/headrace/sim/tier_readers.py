@@ -149,7 +149,9 @@ class Seeker:
         node, peer = self._world.nodes[leader - 1], await self._peer(leader)
         known = {partition: hosted for partition in partitions if (hosted := find(node, partition)) is not None}
         asked = {
-            partition: self._random.randint(max(0, self._log_start(partition) - 1), hosted.high_watermark)
+            partition: self._random.randint(
+                max(0, min(self._log_start(partition) - 1, hosted.high_watermark)), hosted.high_watermark
+            )
             for partition, hosted in known.items()
         }
         before = {partition: (hosted.leader_epoch, hosted.high_watermark) for partition, hosted in known.items()}
