@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from headrace.broker.tier_following import TierFollowing
 from headrace.core.epochs import EpochEntry
 from headrace.storage.memory_files import MemoryFiles
 from headrace.storage.opening import open_log
 from headrace.storage.shared import Shared
-from headrace.tier.memory import Mishap
+from headrace.tier.memory import MemoryStore, Mishap
 from tests.broker.following import TOPIC_ID, Following, following
 from tests.broker.remote import FINISHED_MS, Remote
 from tests.net.loops import until
@@ -215,14 +216,13 @@ async def test_a_slow_store_holds_up_no_other_partition() -> None:
     async with tiered(BEHIND, partitions=2) as (bench, remote):
         lead_from_tier(bench, remote)
         gate = asyncio.Event()
-        store = remote.following._store
-        get = store.get
 
-        async def slow(key: str, start: int, end: int) -> bytes:
+        async def sleep_ms(_: int) -> None:
             await gate.wait()
-            return await get(key, start, end)
 
-        store.get = slow  # type: ignore[method-assign]
+        remote.bucket.mishap = lambda *_: Mishap(delay_ms=1)
+        store = MemoryStore(remote.bucket, MemoryFiles(), sleep_ms)
+        bench.replicator.tier = TierFollowing(bench.image, store, remote.metrics)
         bench.follow(0, 1, leader_epoch=2)
         bench.produce(1, 5)
         await bench.until_equal(1)
