@@ -3,11 +3,13 @@
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from headrace.storage.memory_files import MemoryFiles, ProcessDied
+from headrace.storage.os_files import OsFiles
 from headrace.tier.directory import ABANDONED_MS, INCOMING, DirectoryStore
 from headrace.tier.probing import probe
 from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
@@ -152,3 +154,20 @@ async def test_a_directory_is_no_object() -> None:
         await store.get("c/t", 0, 1)
     with pytest.raises(ObjectMissing):
         await store.get(f"{KEY}/below", 0, 1)
+
+
+async def test_nothing_is_stored_where_a_disk_was_mounted_that_is_gone(tmp_path: Path) -> None:
+    """Objects there would be hidden when it is back."""
+    root = tmp_path / "objects"
+    root.mkdir()
+    store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
+    await store.put(KEY, [b"1"])
+    root.rename(tmp_path / "away")
+    root.mkdir()
+    with pytest.raises(StoreUnavailable):
+        await store.put("c/t/0/b.segment", [b"2"])
+    assert not list(root.iterdir())
+    root.rmdir()
+    (tmp_path / "away").rename(root)
+    await store.put("c/t/0/b.segment", [b"2"])
+    assert await store.get(KEY, 0, 1) == b"1"

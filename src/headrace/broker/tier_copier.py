@@ -42,15 +42,20 @@ class Copier:
         """All that is to be copied now. Raises Stopped, OSError, CorruptLog."""
         await settle(self._tier, tier_log)
         await self._finish(tier_log)
-        todo = candidates(tier_log) if self._goes_on(tier_log) else []
-        self._metrics.lags(tier_log.partition, todo)
-        for done, segment in enumerate(todo, start=1):
+        for segment in self.measure(tier_log):
             files = segment_files(tier_log.partition.log, segment.base_offset) if self._goes_on(tier_log) else None
             if files is None:
                 break  # it was deleted meanwhile, or nothing more is to be copied
             await self._copy_one(tier_log, files)
-            self._metrics.lags(tier_log.partition, todo[done:])
         await self._finish(tier_log)
+        self.measure(tier_log)
+
+    def measure(self, tier_log: TierLog) -> list[LocalSegment]:
+        """What is to be copied now, which is the lag too. Raises OSError, CorruptLog."""
+        todo = candidates(tier_log) if self._goes_on(tier_log) else []
+        if not tier_log.is_over:
+            self._metrics.lags(tier_log.partition, todo)
+        return todo
 
     def _goes_on(self, tier_log: TierLog) -> bool:
         config = tier_log.partition.config

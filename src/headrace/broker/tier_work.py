@@ -62,8 +62,19 @@ class TierWork:
     def look(self) -> None:
         """At every partition that this node leads, and that nobody works on yet."""
         for tier_log in self._tier.logs():
-            if tier_log not in self._busy and tier_log.is_loaded.is_set():
+            if not tier_log.is_loaded.is_set():
+                continue
+            if tier_log in self._busy:
+                self._measure(tier_log)
+            else:
                 self._busy[tier_log] = self._broker.loop.create_task(self._work(tier_log))
+
+    def _measure(self, tier_log: TierLog) -> None:
+        """A round that takes long began with less than there is to copy now."""
+        try:
+            self._copier.measure(tier_log)
+        except (OSError, CorruptLog):
+            return  # the round meets it too, and says so
 
     async def _work(self, tier_log: TierLog) -> None:
         partition = tier_log.partition

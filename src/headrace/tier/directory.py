@@ -50,6 +50,7 @@ class DirectoryStore:
         # Each lane is a thread, and files belong to one.
         self._files = {lane: files.apart() for lane in (WRITE_LANE, *map(_read_lane, range(READ_LANES)))}
         self._reads = 0
+        self._is_begun = False
         self._swept = False
 
     async def put(self, key: str, parts: Sequence[Source]) -> None:
@@ -101,7 +102,10 @@ class DirectoryStore:
     # In a lane.
 
     def _put(self, files: Files, beside: str, path: str, parts: Sequence[Source]) -> None:
-        files.make_directory(parent_of(beside))
+        if not self._is_begun:
+            # Never again: if it is gone, what is mounted there is gone, and objects would land in the wrong place.
+            files.make_directory(parent_of(beside))
+            self._is_begun = True
         file = files.create(beside)
         try:
             _fill(file, parts)
