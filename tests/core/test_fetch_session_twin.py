@@ -34,13 +34,14 @@ from tests.core.fetch_clients import (
     WorldThatWaits,
     bytes_max,
     bytes_min,
+    check_in_sync,
     offsets,
     replicas,
     sizes,
     waits,
     wishes,
 )
-from tests.core.fetch_world import ALICE, BOB, BY_ID, BY_NAME, FOLLOWER, Ask, FakeReplica, Reply, read, request
+from tests.core.fetch_world import ALICE, BOB, BY_ID, BY_NAME, FOLLOWER, Ask, FakeReplica, read, request
 from tests.core.naive_fetch import NaiveSession, keys_of, sorted_like
 
 
@@ -403,19 +404,10 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             for entry in waiting
             if entry.replica is not None and (entry.topic, entry.index) in reply.parts
         ]
-        self.count_turns(client, waiting, reply)
+        client.count_turns(waiting, reply)
         # Nobody tells a session of changes any more once another one has its slot: its waiter is answered at once.
         for evicted in [woken for woken in self.world.woken if not woken.session.subscribed]:
             self.finish(next(owner for owner in self.everybody if owner.parked is evicted), evicted)
-
-    def count_turns(self, client: Client, waiting: list[Entry], reply: Reply) -> None:
-        """Everybody who stays ready is served within as many answers as there were ready ones when he came."""
-        for entry in waiting:
-            waited, limit = client.turns.get(entry, (0, len(waiting)))
-            part = reply.parts.get((entry.topic, entry.index))
-            served = part is not None and (part.records or part.error_code)
-            client.turns[entry] = (0, len(waiting)) if served else (waited + 1, limit)
-            assert waited < limit, f"{entry.topic!r}-{entry.index} starves"
 
     def deliver(self) -> None:
         while self.world.woken:
@@ -487,18 +479,7 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
     def a_follower_is_in_sync_exactly_as_long_as_if_every_fetch_looked_at_it(self) -> None:
         """Never shorter than by its last fetch from the log end, and only by an end of the log that it has reached."""
         for replica in self.world.by_name.values():
-            assert replica.leadership is not None
-            follower = replica.leadership.followers[FOLLOWER.replica_id]
-            until_ms = follower.caught_up_ms
-            assert until_ms <= replica.epoch_began_ms or replica.ends[until_ms] <= replica.reached
-            speaker = follower.entry
-            if speaker is not None:
-                assert speaker.replica is replica and speaker not in speaker.session.lost
-                in_step = follower.is_in_step(replica.log_end_offset)
-                assert follower.was_in_step == in_step
-                if in_step and follower.healed_receipt != speaker.session.receipts:
-                    until_ms = max(until_ms, speaker.session.last_fetch_ms)
-            assert until_ms >= replica.caught_up_ms
+            check_in_sync(replica)
 
     @invariant()
     def the_cache_counts_right(self) -> None:
