@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.core.fetch_answer import Fetch, build_parts
-from headrace.core.fetch_entries import Entry, watching
+from headrace.core.fetch_entries import watching
 from headrace.core.fetch_session import Fetcher, FetchSession, next_epoch
 from headrace.core.fetch_sessions import Refusal
 from headrace.errors import ErrorCode
