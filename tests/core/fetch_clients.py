@@ -100,8 +100,16 @@ class Client:
     advanced: list[Wish] = field(default_factory=list)
 
     def count_turns(self, waiting: list[Entry], reply: Reply) -> None:
-        """Everybody who stays ready is served within as many answers as there were ready ones when he came."""
+        """Everybody who stays ready is served within as many answers as there were ready ones when he came.
+
+        Who waits for the tier is as ready as the others, once it is at hand.
+        """
         for entry in waiting:
+            there = entry.replica
+            is_remote = there is not None and entry.fetch_offset < there.local_log_start_offset
+            if is_remote and isinstance(there, FakeReplica) and not there.is_at_hand:
+                self.turns.pop(entry, None)
+                continue
             waited, limit = self.turns.get(entry, (0, len(waiting)))
             part = reply.parts.get((entry.topic, entry.index))
             served = part is not None and (part.records or part.error_code)
