@@ -180,12 +180,13 @@ def test_a_repair_that_is_refused_fails_or_delays_like_a_fetch() -> None:
 
 def test_one_whose_records_are_in_the_tier_alone_is_not_asked_for_until_it_has_begun_behind_them() -> None:
     partitions = fetcher()
-    assert partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0) == MovedToTier()
-    assert partitions.phase("a") is Phase.TRUNCATING
+    moved = part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, hw=200)
+    assert partitions.judge("a", moved, 0) == MovedToTier()
+    assert partitions.phase("a") is Phase.TRUNCATING and partitions.lag("a") == 190
     assert partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0) == Ignored()
     assert ask(partitions) == {}
     partitions.truncated("a", 180, 2, 0)
-    assert ask(partitions) == {"a": Position(3, 180, 2, 0)}
+    assert ask(partitions) == {"a": Position(3, 180, 2, 0)} and partitions.lag("a") == 20
 
 
 def test_trouble_with_the_tier_delays_a_partition_and_only_a_fenced_epoch_fails_it() -> None:

@@ -247,6 +247,8 @@ class FetcherPartitions(Generic[K]):
         if asked.fetch_offset != position.fetch_offset:
             return Ignored()
         if part.error_code:
+            if part.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                followed.lag = max(part.high_watermark - position.fetch_offset, 0)
             return self._judge_error(key, followed, part.error_code, now_ms)
         diverging = part.diverging_epoch
         if diverging is not None and diverging.epoch >= 0:
@@ -288,6 +290,7 @@ class FetcherPartitions(Generic[K]):
         if followed is None or followed.phase is not Phase.TRUNCATING:
             return
         followed.phase = Phase.FETCHING
+        followed.lag = max(followed.position.fetch_offset + followed.lag - end_offset, 0)
         followed.position = Position(followed.position.leader_epoch, end_offset, last_fetched_epoch, log_start)
         self.session.want(key, followed.position)
 
