@@ -81,9 +81,17 @@ Headrace speaks the Kafka protocol. A client asks for the versions below (ApiVer
 know. Records are magic 2 (Kafka 0.11 and newer), with gzip, snappy, lz4, zstd or no compression.
 """
 
+TIER = """\
+## Tiered storage
+
+Segments in the tier are one object each, in a format of Headrace; Kafka's plugins for remote storage are not loaded.
+Directories and S3 (with conditional writes) are tested; Google Cloud Storage (`gs://`) and Azure (`az://`) go through
+the same library, and are not tested.
+"""
+
 
 def page() -> str:
-    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", *_settings(), ""])
+    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", TIER, *_settings(), ""])
 
 
 def _apis() -> Iterator[str]:

@@ -162,7 +162,7 @@ class Partitions:
                 remembered.log_end_offset,
                 committed,
                 remembered.undecided_from,
-                local_log_start=max(remembered.log_start_offset, remembered.local_log_start_offset),
+                local_log_start=remembered.local_log_start_offset,
             )
             return
         try:

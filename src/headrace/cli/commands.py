@@ -79,12 +79,15 @@ then; min.insync.replicas is Kafka's 1 until you set it.
 
 A node that dies is reported and withdrawn, so that the others take over at once. It stays down: the command that is
 printed then, and with --json at the start, starts it again. Ctrl-C or SIGTERM stops all nodes cleanly, a second Ctrl-C
-kills them. Without --data or --ephemeral, data is kept in ./headrace-data.""",
+kills them. Without --data or --ephemeral, data is kept in ./headrace-data.
+
+With --tier, old segments of topics that have remote.storage.enable=true go to that directory, or to that bucket.""",
         """
   headrace up
   headrace up --brokers 3
   headrace up --port 9192 --ephemeral
   headrace up --data ./data --set log.retention.hours=24
+  headrace up --brokers 3 --tier ./objects
   headrace up --brokers 3 --port 0 --ephemeral --json
 """,
     ),

@@ -342,23 +342,17 @@ class Partition(Generic[L]):
         self.local_log_start_offset = offset
 
     def log_found(
-        self,
-        log_start: int,
-        log_end: int,
-        checkpointed_high_watermark: int,
-        undecided_from: int = -1,
-        *,
-        local_log_start: int | None = None,
+        self, log_start: int, log_end: int, committed: int, undecided_from: int = -1, *, local_log_start: int = -1
     ) -> None:
         """What the disk says. Only who leads alone knows that all of it is committed."""
         self.undecided_from = undecided_from
         self.log_start_offset = log_start
-        self.local_log_start_offset = log_start if local_log_start is None else local_log_start
+        self.local_log_start_offset = max(log_start, local_log_start)
         self.log_end_offset = self.assigned_end_offset = log_end
         if self.leadership is None and self.is_leading:
             self.high_watermark = log_end
         else:
-            known = max(self.high_watermark, checkpointed_high_watermark)
+            known = max(self.high_watermark, committed)
             self.high_watermark = min(max(known, self.local_log_start_offset), log_end)
 
     # Leading.

@@ -66,27 +66,15 @@ def open_log(
         scanned = list(segments)[first:]
         end_offset = recovery.end_offset
     _require_no_hole(segments)
-    if not len(segments):
-        first_offset = end_offset
-    elif remote_log_start is None:
-        first_offset = max(log_start_offset, segments[0].base_offset)
-    else:
-        first_offset = max(log_start_offset, remote_log_start)
+    first_offset = _log_start(segments, log_start_offset, remote_log_start) if len(segments) else end_offset
     epochs.truncate_from_end(end_offset)
     if len(segments):
         epochs.truncate_from_start(min(first_offset, segments[0].base_offset))
     snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
+    producers = producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned)
+    synced = end_offset if is_clean else min(recovery_point, end_offset)
     contents = Contents(
-        segments,
-        epochs,
-        epoch_on_disk=epochs.latest,
-        producers=producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned),
-        log_start_offset=first_offset,
-        log_end_offset=end_offset,
-        recovery_point=end_offset if is_clean else min(recovery_point, end_offset),
-        recovery=recovery,
-        unsynced_segments=scanned[:-1],
-        local=local,
+        segments, epochs, epochs.latest, producers, first_offset, end_offset, synced, recovery, scanned[:-1], local
     )
     log = Log(shared, directory, topic_id, config, contents)
     if (entries is None or recovery is not None) and epochs.entries != (entries or ()):
@@ -95,6 +83,10 @@ def open_log(
         # Records were deleted up to an offset that the log, after a crash, does not reach any more.
         log.truncate_fully_and_start_at(first_offset)
     return log
+
+
+def _log_start(segments: Segments, log_start_offset: int, remote_log_start: int | None) -> int:
+    return max(log_start_offset, segments[0].base_offset if remote_log_start is None else remote_log_start)
 
 
 def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
