@@ -124,3 +124,15 @@ def test_whenever_it_ends_there_is_the_old_log_or_the_new_one_with_all_that_belo
             assert all(start < max(log.log_end_offset, 1) for _, start in log.epochs.entries)
         begin(log)
         check_begun(log)
+
+
+def test_what_is_flushed_afterwards_survives_a_power_cut() -> None:
+    files = MemoryFiles()
+    directory, log = opened(files)
+    directory.checkpoint_job()()
+    begin(log)
+    log.append([batch(100, 2, epoch=4, producer=(7, 0, 4))], 0, is_fetched=True)
+    log.flush_now()
+    files.lose_power()
+    log = opened(files)[1]
+    assert (log.local_log_start_offset, log.log_end_offset) == (100, 102)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from headrace.core.epochs import EpochList
 from headrace.core.producers import ProducerTable
 from headrace.storage import partition_directory
+from headrace.storage.files import parent_of
 from headrace.storage.log import Log
 from headrace.storage.producer_state import SNAPSHOT_SUFFIX
 from headrace.storage.segment import file_name
@@ -38,6 +39,7 @@ def begin_from_tier(
         unsynced = Unsynced((), ())
         partition_directory.make(files, log.directory, log.topic_id, unsynced)
         unsynced.sync_files(files, log.directory)
+        files.sync_directory(parent_of(log.directory))
     if snapshot:
         files.replace(f"{log.directory}/{file_name(offset, SNAPSHOT_SUFFIX)}", snapshot)
     log.epochs = kept
