@@ -172,10 +172,13 @@ class TierReads:
                 break
             parts.append(memoryview(place.piece.data)[place.position - place.piece.start : end - place.piece.start])
             self._note_read(remote, want.partition, place, end, next_offset)
-            bytes_max -= end - place.position
+            read_bytes = end - place.position
             offset = next_offset
-            if end < place.piece.end:
+            # Pieces are joined by copying them. One that fills half of what is asked for is enough, and the next read
+            # begins with a piece again.
+            if end < place.piece.end or read_bytes > bytes_max // 2:
                 break
+            bytes_max -= read_bytes
         return _joined(parts)
 
     def _note_read(
