@@ -88,6 +88,28 @@ async def test_a_copy_whose_publication_is_not_known_does_not_count() -> None:
         assert pointer is not None and tier_log.highest_remote_offset == pointer.highest_remote_offset
 
 
+async def test_an_object_that_is_there_because_an_answer_was_lost_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    """An adapter that tries again by itself meets what it stored before."""
+    async with tiering(topic=KEPT_LOCALLY) as (world, served, client):
+        seen = 0
+
+        def half_lost(operation: str, key: str) -> Mishap:
+            nonlocal seen
+            if operation == "put":
+                seen += 1
+                if seen % 2:
+                    world.bucket.objects[key] = b"as it was stored before"
+            return Mishap()
+
+        world.bucket.mishap = half_lost
+        await fill(client, 10)
+        await until(lambda: seen > 10)
+        world.bucket.mishap = lambda *_: Mishap()
+        await copied(served)
+        await until(lambda: world.strays(pointer_of(served)) == [])
+        assert not [record for record in caplog.records if record.exc_info]
+
+
 @pytest.mark.parametrize("power", [False, True])
 async def test_a_restart_knows_where_the_log_begins_and_where_the_disk_does(power: bool) -> None:
     with TieredWorld() as world:

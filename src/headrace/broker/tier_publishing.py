@@ -12,7 +12,7 @@ from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import COPY_FINISHED, Manifest, starting_at
 from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
 from headrace.tier.manifest import encode
-from headrace.tier.store import StoreUnavailable
+from headrace.tier.store import ObjectExists, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +36,10 @@ async def publish(tier: Tier, tier_log: TierLog, manifest: Manifest) -> None:
     except StoreUnavailable as failure:
         tier_log.trouble()
         raise Stopped(str(failure)) from failure
+    except ObjectExists as failure:
+        # Nobody else chose this name: an answer was lost, and the adapter has tried again.
+        tier_log.trouble()
+        raise Stopped(f"the answer to the put of {failure} was lost") from failure
     pointer = _pointer(tier_log, manifest, key)
     tier_log.is_publishing = True
     try:
