@@ -318,7 +318,7 @@ class Node:
             raise NotStarted(str(refused)) from refused
         reads = broker.tier_reads = reads_for(broker, tier)
         lookups = broker.tier_lookups = TierLookups(broker.loop, tier, config.remote_log_reader_threads)
-        self._parts += [_Part(reads.close, reads.close), _Part(lookups.close, lookups.close)]
+        self._parts += [_Part(reads.loads.close, reads.loads.close), _Part(lookups.close, lookups.close)]
         broker.roles.on_ended.append(lookups.ended)
         broker.roles.replicator.tier = TierFollowing(broker.image, store, tier.metrics)
         broker.isr_updates.coverages.report = local_coverage

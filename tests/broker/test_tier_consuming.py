@@ -6,7 +6,7 @@ import random
 import pytest
 
 from headrace.broker.partitions import Hosted
-from headrace.broker.tier_reads import BACKOFF_MS
+from headrace.broker.tier_loads import BACKOFF_MS
 from headrace.errors import ErrorCode
 from headrace.tier.memory import Mishap
 from headrace.wire.messages.configs import (
@@ -276,7 +276,7 @@ async def test_too_many_reads_are_an_error_of_the_partition_alone() -> None:
         assert served.node.broker is not None
         reads = served.node.broker.tier_reads
         assert reads is not None
-        await until(lambda: reads.running + reads.waiting == 2)
+        await until(lambda: reads.loads.running + reads.loads.waiting == 2)
         cold, hot = await fetch_both(client, 60_000)
         assert cold.error_code == ErrorCode.KAFKA_STORAGE_ERROR
         assert values_of(hot.records) == [b"hot"]

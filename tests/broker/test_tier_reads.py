@@ -5,8 +5,8 @@ import asyncio
 import msgspec
 import pytest
 
-from headrace.broker import tier_reads
-from headrace.broker.tier_reads import Want
+from headrace.broker import tier_loads
+from headrace.broker.tier_loads import Want
 from headrace.core.producers import AbortedTransaction
 from headrace.errors import ErrorCode
 from headrace.tier.memory import Mishap
@@ -78,7 +78,7 @@ async def test_nothing_is_read_ahead_of_where_local_segments_begin() -> None:
 
 
 async def test_while_the_store_fails_a_reader_waits_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier_reads, "BACKOFF_MS", 5)
+    monkeypatch.setattr(tier_loads, "BACKOFF_MS", 5)
     partition = Tiered()
     calls = 0
 
@@ -96,7 +96,7 @@ async def test_while_the_store_fails_a_reader_waits_and_then_goes_on(monkeypatch
 async def test_a_segment_whose_object_is_gone_or_spoilt_is_an_error_and_others_are_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(tier_reads, "BACKOFF_MS", 60_000)
+    monkeypatch.setattr(tier_loads, "BACKOFF_MS", 60_000)
     partition = Tiered(segments=3)
     gone, spoilt, _ = (partition.key_of(partition, row) for row in partition.rows)
     del partition.bucket.objects[gone]
@@ -191,7 +191,7 @@ async def test_local_segments_may_know_more_aborts_of_remote_records() -> None:
 
 
 async def test_a_spoilt_index_of_aborted_transactions_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tier_reads, "BACKOFF_MS", 60_000)
+    monkeypatch.setattr(tier_loads, "BACKOFF_MS", 60_000)
     partition = Tiered(segments=2)
     with_aborts(partition, 0, b"\7" * 34)
     reads = partition.reads()

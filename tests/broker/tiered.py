@@ -3,8 +3,9 @@
 import asyncio
 import struct
 
+from headrace.broker.tier_loads import RemotePartition, Want
 from headrace.broker.tier_metrics import Counts
-from headrace.broker.tier_reads import RemotePartition, TierReads, Want
+from headrace.broker.tier_reads import TierReads
 from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_rows import COPY_FINISHED, SegmentRow
 from headrace.errors import ErrorCode
@@ -83,7 +84,7 @@ class Tiered:
 async def quiet(reads: TierReads) -> None:
     """Until nothing is being loaded."""
     async with asyncio.timeout(20):
-        while reads.running or reads.waiting:  # noqa: ASYNC110  # nobody tells
+        while reads.loads.running or reads.loads.waiting:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.001)
 
 

@@ -91,12 +91,3 @@ def test_a_piece_that_begins_later_in_its_span_serves_only_from_there_on() -> No
     assert cache.piece("a", 0, 39) is None and cache.piece("a", 0, 40)
     cache.put_piece("a", 0, Piece(0, 100, b"x" * 100), 0)
     assert cache.piece("a", 0, 0) and cache.bytes == 100
-
-
-def test_a_segment_that_is_gone_takes_no_room() -> None:
-    cache = ReadCache(10_000)
-    cache.put_piece("a", 0, Piece(0, 100, b"x" * 100), 0)
-    cache.put_aborted("a", b"y" * 34, 0)
-    cache.put_aborted("b", b"y" * 68, 0)
-    cache.forget("a")
-    assert cache.bytes == 68 and len(cache) == 1 and cache.aborted_of("a") is None and cache.aborted_of("b")

@@ -7,8 +7,9 @@ enough to answer with. What comes too late is at hand for the next request.
 from typing import TYPE_CHECKING
 
 from headrace.broker.partitions import Hosted
+from headrace.broker.tier_loads import RemotePartition, Want
 from headrace.broker.tier_metrics import Counts
-from headrace.broker.tier_reads import SPAN_BYTES, RemotePartition, TierReads, Want
+from headrace.broker.tier_reads import SPAN_BYTES, TierReads
 from headrace.core.fetch_answer import Fetch
 from headrace.core.fetch_entries import Replica, View
 from headrace.core.tier_lineage import RemoteLog

@@ -1,19 +1,19 @@
 """Reads from the tier: what is at hand is given at once, what is not is loaded, and whoever waits is told.
 
-Nothing here waits. A fetch asks for what it will read and parks; when a load has come, the partition's sessions are
-looked at again. All loads go through one queue: so many run at once, each has its room in the cache before it begins,
-and what somebody waits for goes before what is read ahead.
+Nothing here waits. A fetch asks for what it will read and parks; when a load has come (tier_loads), the partition's
+sessions are looked at again.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from headrace.broker.tier_loads import Load, RemotePartition, TierLoads, Want
 from headrace.broker.tier_metrics import Counts
 from headrace.core.producers import AbortedTransaction
 from headrace.core.tier_lineage import RemoteLog
-from headrace.core.tier_rows import Section, SegmentRow
+from headrace.core.tier_rows import SegmentRow
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.runtime import Clock
@@ -21,7 +21,7 @@ from headrace.storage.txn_index import CorruptTransactionIndex, decode_entries, 
 from headrace.tier.read_ahead import Streams
 from headrace.tier.read_cache import Piece, ReadCache
 from headrace.tier.spans import Span, SpanMap, batch_at, whole_batches
-from headrace.tier.store import ObjectMissing, ObjectStore, StoreUnavailable
+from headrace.tier.store import ObjectStore
 from headrace.wire.batch import end_of
 
 log = logging.getLogger(__name__)
@@ -31,42 +31,6 @@ SPANS_MIN = 16
 """In the cache at the least: a small one has small spans."""
 
 AHEAD_BYTES_MAX = 8 << 20
-BACKOFF_MS = 1_000
-FAILURES_MAX = 1_000
-ROOM_WAIT_S = 0.25
-
-
-class RemotePartition(Protocol):
-    """What is asked of a partition whose older part is in the tier."""
-
-    @property
-    def local_log_start_offset(self) -> int: ...
-
-
-class Want(NamedTuple):
-    """What somebody will read next. `is_committed`: with the transactions that it must leave out."""
-
-    partition: RemotePartition
-    offset: int
-    is_committed: bool
-
-
-class _Load(NamedTuple):
-    partition: RemotePartition
-    key: tuple[str, str | int]
-    row: SegmentRow
-    object_key: str
-    section: Section
-    weight: int
-    keep: Callable[[bytes, bool], None]
-    """The bytes, and whether nobody waits for them yet."""
-
-
-class _Failure(NamedTuple):
-    """`error` is told to readers; without one they wait, and it is tried again."""
-
-    until_ms: int
-    error: ErrorCode | None
 
 
 class _Place(NamedTuple):
@@ -103,31 +67,23 @@ class TierReads:
         running_max: int,
         waiting_max: int,
     ) -> None:
-        self._loop = loop
         self._clock = clock
-        self._store = store
         self._remote_log_of = remote_log_of
         self._key_of = key_of
-        self._loaded = loaded
-        self._counts_of = counts_of
-        self._running_max = running_max
-        self._waiting_max = waiting_max
         self.cache = ReadCache(cache_bytes)
         self._span_bytes = min(SPAN_BYTES, cache_bytes // SPANS_MIN)
         self._streams = Streams(min(AHEAD_BYTES_MAX, cache_bytes // 8))
-        self._waiting: dict[Want, None] = {}
-        self._running: dict[tuple[str, str | int], list[Want]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._failures: dict[str, _Failure] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def running(self) -> int:
-        return len(self._running)
+        self.loads = TierLoads(
+            loop=loop,
+            clock=clock,
+            store=store,
+            cache=self.cache,
+            next_load=self._first_load,
+            loaded=loaded,
+            counts_of=counts_of,
+            running_max=running_max,
+            waiting_max=waiting_max,
+        )
 
     # Reading what is at hand.
 
@@ -152,9 +108,9 @@ class TierReads:
             row = remote.row_for(offset)
             if row is None:
                 return _joined(parts) if parts else ErrorCode.OFFSET_OUT_OF_RANGE
-            failure = self._failure_of(row)
-            if failure is not None and failure.error is not None:
-                return _joined(parts) if parts else failure.error
+            error = self.loads.error_of(row)
+            if error is not None:
+                return _joined(parts) if parts else error
             only = only or row
             # Committed records of one segment at a time, so that only its transactions need be known.
             if want.is_committed and (row is not only or self._absent_aborts(remote, want, row) is not None):
@@ -199,10 +155,7 @@ class TierReads:
         if remote is None:
             return False
         row = remote.row_for(offset)
-        if row is None:
-            return True
-        failure = self._failure_of(row)
-        if failure is not None and failure.error is not None:
+        if row is None or self.loads.error_of(row) is not None:
             return True
         want = Want(partition, offset, is_committed)
         try:
@@ -242,7 +195,7 @@ class TierReads:
                 return _Place(spans, span, piece, position)
         return None
 
-    def _next_load(self, remote: RemoteLog, want: Want) -> _Load | None:
+    def _next_load(self, remote: RemoteLog, want: Want) -> Load | None:
         """What must come first. None: all is at hand, or nothing can be had."""
         offset = want.offset
         while (row := remote.row_for(offset)) is not None:
@@ -269,15 +222,15 @@ class TierReads:
                 break
         return None
 
-    def _load_map(self, partition: RemotePartition, row: SegmentRow) -> _Load:
+    def _load_map(self, partition: RemotePartition, row: SegmentRow) -> Load:
         weight = SpanMap.memory_bytes(row, self._span_bytes)
 
         def keep(index: bytes, _: bool) -> None:
             self.cache.put_map(SpanMap(row, index, self._span_bytes), weight, self._clock.monotonic_ms())
 
-        return _Load(partition, (row.id, "map"), row, self._key_of(partition, row), row.sections.index, weight, keep)
+        return Load(partition, (row.id, "map"), row, self._key_of(partition, row), row.sections.index, weight, keep)
 
-    def _load_aborts(self, partition: RemotePartition, row: SegmentRow) -> _Load:
+    def _load_aborts(self, partition: RemotePartition, row: SegmentRow) -> Load:
         assert row.sections.txnindex is not None
 
         def keep(index: bytes, is_ahead: bool) -> None:  # noqa: ARG001
@@ -289,9 +242,9 @@ class TierReads:
             self.cache.put_aborted(row.id, index, self._clock.monotonic_ms())
 
         section = row.sections.txnindex
-        return _Load(partition, (row.id, "aborted"), row, self._key_of(partition, row), section, section[1], keep)
+        return Load(partition, (row.id, "aborted"), row, self._key_of(partition, row), section, section[1], keep)
 
-    def _load_span(self, partition: RemotePartition, absent: _Absent) -> _Load:
+    def _load_span(self, partition: RemotePartition, absent: _Absent) -> Load:
         spans, span, position = absent
         row = spans.row
 
@@ -311,107 +264,26 @@ class TierReads:
             self.cache.put_piece(row.id, start, piece, self._clock.monotonic_ms(), is_ahead=is_ahead)
 
         section = (row.sections.log[0] + position, span.end - position)
-        return _Load(partition, (row.id, span.start), row, self._key_of(partition, row), section, section[1], keep)
-
-    def _failure_of(self, row: SegmentRow) -> _Failure | None:
-        failure = self._failures.get(row.id)
-        return None if failure is None or failure.until_ms <= self._clock.monotonic_ms() else failure
+        return Load(partition, (row.id, span.start), row, self._key_of(partition, row), section, section[1], keep)
 
     # Loading.
 
     def ask(self, want: Want) -> bool:
         """Loads what is missing. False when too much is asked for already."""
-        if want in self._waiting or any(want in wants for wants in self._running.values()):
-            return True
-        if len(self._waiting) >= self._waiting_max:
-            self._counts_of(want.partition).fetch_errors += 1
-            return False
-        self._waiting[want] = None
-        self._pump()
-        return True
+        return self.loads.ask(want)
 
-    def _pump(self) -> None:
-        told: dict[RemotePartition, None] = {}
-        for want in list(self._waiting):
-            if len(self._running) >= self._running_max:
-                break
-            load = self._first_load(want)
-            if load is None:
-                del self._waiting[want]
-                told[want.partition] = None
-            elif load.key in self._running:
-                del self._waiting[want]
-                self._running[load.key].append(want)
-            elif self._start(load, want):
-                del self._waiting[want]
-            else:
-                self._pump_later()
-                break
-        for partition in told:
-            self._loaded(partition)
-
-    def _first_load(self, want: Want) -> _Load | None:
+    def _first_load(self, want: Want) -> Load | None:
         """None when there is nothing to do for it, or not now."""
         remote = self._remote_log_of(want.partition)
         row = None if remote is None else remote.row_for(want.offset)
-        if remote is None or row is None or self._failure_of(row) is not None:
+        if remote is None or row is None or self.loads.is_failed(row):
             return None
         try:
             load = self._next_load(remote, want)
         except CorruptLog as failure:
-            self._fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            self.loads.fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             return None
-        return None if load is None or self._failure_of(load.row) is not None else load
-
-    def _pump_later(self) -> None:
-        """All room is taken by what somebody will read soon, or by what is on its way."""
-        if self._timer is None:
-            self._timer = self._loop.call_later(ROOM_WAIT_S, self._pump_again)
-
-    def _pump_again(self) -> None:
-        self._timer = None
-        self._pump()
-
-    def _start(self, load: _Load, want: Want | None) -> bool:
-        if not self.cache.make_room(load.weight, self._clock.monotonic_ms(), is_ahead=want is None):
-            return False
-        self._running[load.key] = [] if want is None else [want]
-        task = self._loop.create_task(self._run(load))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return True
-
-    async def _run(self, load: _Load) -> None:
-        start, size = load.section
-        counts = self._counts_of(load.partition)
-        counts.fetch_requests += 1
-        try:
-            data = await self._store.get(load.object_key, start, start + size) if size else b""
-            counts.fetched_bytes += size
-            self._failures.pop(load.row.id, None)
-        except StoreUnavailable as failure:
-            self._fail(load.partition, load.row, None, str(failure))
-            data = None
-        except ObjectMissing as failure:
-            self._fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, f"there is no object {failure}")
-            data = None
-        finally:
-            self.cache.give_back(load.weight)
-            wants = self._running.pop(load.key)
-        if data is not None:
-            try:
-                load.keep(data, not wants)
-            except CorruptLog as failure:
-                self._fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-        self._waiting = dict.fromkeys([*wants, *self._waiting])
-        self._pump()
-
-    def _fail(self, partition: RemotePartition, row: SegmentRow, error: ErrorCode | None, why: str) -> None:
-        self._counts_of(partition).fetch_errors += 1
-        log.warning("remote segment %d (%s) cannot be read: %s", row.base_offset, row.id, why)
-        if len(self._failures) >= FAILURES_MAX:
-            self._failures.clear()
-        self._failures[row.id] = _Failure(self._clock.monotonic_ms() + BACKOFF_MS, error)
+        return None if load is None or self.loads.is_failed(load.row) else load
 
     def _read_ahead(
         self, remote: RemoteLog, partition: RemotePartition, row: SegmentRow | None, position: int, ahead_bytes: int
@@ -420,32 +292,18 @@ class TierReads:
         while row is not None and ahead_bytes > 0 and row.base_offset < partition.local_log_start_offset:
             spans = self.cache.map_of(row.id)
             if spans is None:
-                self._start_ahead(self._load_map(partition, row))
+                self.loads.ahead(self._load_map(partition, row))
                 return
             while position < spans.log_bytes and ahead_bytes > 0:
                 span = spans.span_at(position)
                 piece = self.cache.piece(row.id, span.start, position)
-                if piece is None and not self._start_ahead(self._load_span(partition, _Absent(spans, span, position))):
+                if piece is None and not self.loads.ahead(self._load_span(partition, _Absent(spans, span, position))):
                     return
                 if not span.is_exact:
                     return
                 ahead_bytes -= span.end - position
                 position = span.end
             row, position = remote.row_for(row.end_offset + 1), 0
-
-    def _start_ahead(self, load: _Load) -> bool:
-        if load.key in self._running:
-            return True
-        if self._waiting or len(self._running) >= self._running_max or self._failure_of(load.row) is not None:
-            return False
-        return self._start(load, None)
-
-    async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
 def _joined(parts: list[memoryview]) -> Buffer:

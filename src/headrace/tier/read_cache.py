@@ -150,10 +150,5 @@ class ReadCache:
             if not self._pieces_of[key[0]]:
                 del self._pieces_of[key[0]]
 
-    def forget(self, row_id: str) -> None:
-        """The segment is not read any more."""
-        for key in [key for key in self._items if key[0] == row_id]:
-            self._drop(key)
-
     def __len__(self) -> int:
         return len(self._items)

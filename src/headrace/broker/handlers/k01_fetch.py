@@ -16,7 +16,7 @@ from headrace.broker.ownership_clients import claim_for_fetch
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.broker.tier_fetching import ask_for
-from headrace.broker.tier_reads import Want
+from headrace.broker.tier_loads import Want
 from headrace.core.acl import Operation
 from headrace.core.fetch_answer import Answer, Fetch, error_data, handed_over
 from headrace.core.fetch_entries import Replica, TopicKey, View
