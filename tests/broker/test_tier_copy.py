@@ -1,10 +1,12 @@
 """Segments on their way to the tier: what is copied, when it goes from the disk, and what trouble leaves behind."""
 
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 
 from headrace.broker.partitions import Hosted
+from headrace.broker.tier_metrics import Counts
 from headrace.tier.memory import Mishap
 from headrace.tier.verify import verify_segment
 from tests.broker.copying import (
@@ -18,7 +20,7 @@ from tests.broker.copying import (
     tier_log_of,
     tiering,
 )
-from tests.broker.support import Served, delete_records, until
+from tests.broker.support import TOPIC, Served, delete_records, until
 
 PROBED = 3
 """Calls of the store before a node serves."""
@@ -108,6 +110,26 @@ async def test_an_object_that_is_there_because_an_answer_was_lost_is_no_bug(capl
         await copied(served)
         await until(lambda: world.strays(pointer_of(served)) == [])
         assert not [record for record in caplog.records if record.exc_info]
+
+
+async def test_what_is_stored_although_its_answer_was_lost_is_not_stored_again() -> None:
+    async with tiering(topic=KEPT_LOCALLY) as (world, served, client):
+        put = world.bucket.put
+
+        def put_twice(key: str, content: bytes) -> None:
+            put(key, content)
+            put(key, content)
+
+        with patch.object(world.bucket, "put", put_twice):
+            await fill(client, 10)
+            await copied(served)
+        assert len(world.segments()) == len(rows_of(served)) == served_counts(served).copy_requests
+        assert served_counts(served).copy_errors == 0
+
+
+def served_counts(served: Served) -> Counts:
+    assert served.node.broker is not None and served.node.broker.tier is not None
+    return served.node.broker.tier.metrics.of(TOPIC)
 
 
 @pytest.mark.parametrize("power", [False, True])

@@ -7,13 +7,13 @@ so, and whose object is deleted. Nothing counts as copied before the manifest th
 import logging
 
 from headrace.broker.tier import Tier, TierLog
-from headrace.broker.tier_publishing import Stopped, discard, publish, settle
+from headrace.broker.tier_publishing import Stopped, discard, publish, settle, store_new
 from headrace.core.tier_rows import COPY_STARTED, Manifest, SegmentRow, adding, deleting, finishing, without
 from headrace.core.tiering import LocalSegment, epochs_up_to, epochs_within, to_copy
 from headrace.storage.checkpoints import format_leader_epochs
 from headrace.storage.segment_files import Part, SegmentFiles, segment_files
 from headrace.tier.segment_object import SegmentObject, segment_object
-from headrace.tier.store import FilePart, ObjectExists, SourceUnreadable, StoreUnavailable
+from headrace.tier.store import FilePart, SourceUnreadable, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
@@ -70,8 +70,8 @@ class Copier:
         await self._publish(tier_log, adding(self._finished(tier_log), row, tier_log.leader_epoch))
         counts.copy_requests += 1
         try:
-            await self._tier.store.put(key, made.parts)
-        except (StoreUnavailable, SourceUnreadable, ObjectExists) as failure:
+            await store_new(self._tier.store, key, made.parts)
+        except (StoreUnavailable, SourceUnreadable) as failure:
             # A source that is gone was deleted, or this node follows already: that is no error.
             counts.copy_errors += not isinstance(failure, SourceUnreadable)
             await self._give_up(tier_log, row)

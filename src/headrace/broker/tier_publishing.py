@@ -4,6 +4,7 @@ What was not published for certain has not happened: nothing is served, deleted 
 """
 
 import logging
+from collections.abc import Sequence
 
 from headrace.broker.tier import Doubt, Tier, TierLog
 from headrace.controller.tier_pointer import NotPublished, Published
@@ -12,13 +13,29 @@ from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import COPY_FINISHED, Manifest, starting_at
 from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
 from headrace.tier.manifest import encode
-from headrace.tier.store import ObjectExists, StoreUnavailable
+from headrace.tier.store import ObjectExists, ObjectMissing, ObjectStore, Source, StoreUnavailable, source_bytes
 
 log = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
     """This round of work on a partition ends here; the text says why, as a clause. The next one goes on."""
+
+
+async def store_new(store: ObjectStore, key: str, parts: Sequence[Source]) -> None:
+    """Under a name that nobody else chose: if it is taken, an answer was lost, and the adapter has tried again.
+
+    Raises StoreUnavailable, SourceUnreadable.
+    """
+    try:
+        await store.put(key, parts)
+    except ObjectExists:
+        try:
+            size = await store.size(key)
+        except ObjectMissing:
+            size = -1
+        if size != sum(map(source_bytes, parts)):
+            raise StoreUnavailable(f"An answer to the put of {key} was lost.") from None
 
 
 async def publish(tier: Tier, tier_log: TierLog, manifest: Manifest) -> None:
@@ -32,14 +49,10 @@ async def publish(tier: Tier, tier_log: TierLog, manifest: Manifest) -> None:
     if not tier_log.rev:
         await _announce(tier, tier_log)
     try:
-        await tier.store.put(key, [encode(manifest)])
+        await store_new(tier.store, key, [encode(manifest)])
     except StoreUnavailable as failure:
         tier_log.trouble()
         raise Stopped(str(failure)) from failure
-    except ObjectExists as failure:
-        # Nobody else chose this name: an answer was lost, and the adapter has tried again.
-        tier_log.trouble()
-        raise Stopped(f"the answer to the put of {failure} was lost") from failure
     pointer = _pointer(tier_log, manifest, key)
     tier_log.is_publishing = True
     try:
