@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 
 import pytest
 
@@ -300,3 +301,18 @@ async def test_a_segment_that_cannot_be_read_is_an_error_of_the_partition_that_p
         world.clock.now_ms += BACKOFF_MS
         part = await client.fetch(offset, max_wait_ms=60_000)
         assert values_of(part.records)[0] == b"%d" % offset + bytes(20)
+
+
+async def test_monitoring_tells_what_is_read_from_the_tier() -> None:
+    async with tiering() as (world, served, client):
+        await two_topics(served, client)
+        await client.read_all()
+        status, page = await served.page("/metrics")
+        assert status == 200
+        reads = [line for line in page.splitlines() if line.startswith("kafka_log_remote")]
+        assert reads == [
+            "kafka_log_remote_remotestoragethreadpool_remotelogreadertaskqueuesize 0",
+            "kafka_log_remote_remotestoragethreadpool_remotelogreaderavgidlepercent 1.0",
+        ]
+        fetched = re.search(rf'remotefetchbytes_total{{topic="{TOPIC}"}} (\d+)', page)
+        assert fetched is not None and 0 < int(fetched[1]) <= world.bucket.bytes_read

@@ -63,6 +63,7 @@ def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
         waiting_max=config.remote_log_reader_max_pending_tasks,
     )
     broker.fetch_events.sessions.at_hand = at_hand
+    tier.metrics.readers = reads.loads
     return reads
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 from headrace.broker.metrics import Family, Sample, gauge, labelled
 from headrace.broker.partitions import Hosted
@@ -9,6 +10,7 @@ from headrace.core.tier_rows import SegmentRow
 from headrace.core.tiering import LocalSegment
 
 PREFIX = "kafka_server_brokertopicmetrics_"
+READER = "kafka_log_remote_remotestoragethreadpool_remotelogreader"
 
 
 @dataclass(slots=True)
@@ -63,8 +65,18 @@ LAGS = {
 }
 
 
+class Readers(Protocol):
+    """Who reads from the tier."""
+
+    @property
+    def waiting(self) -> int: ...
+    @property
+    def idle_share(self) -> float: ...
+
+
 class TierMetrics:
     def __init__(self) -> None:
+        self.readers: Readers | None = None
         self._counts: dict[str, Counts] = {}
         self._lags: dict[Hosted, Lag] = {}
         self.size_computation_ms = 0
@@ -110,6 +122,9 @@ class TierMetrics:
                 sums[partition.topic] = sums.get(partition.topic, 0) + getattr(lag, field.name)
             yield _family(PREFIX + LAGS[field.name], "gauge", sums)
         yield gauge(PREFIX + "remotelogsizecomputationtime", self.size_computation_ms)
+        if self.readers is not None:
+            yield gauge(READER + "taskqueuesize", self.readers.waiting)
+            yield gauge(READER + "avgidlepercent", self.readers.idle_share)
 
 
 def _family(name: str, kind: str, by_topic: dict[str, int]) -> Family:
