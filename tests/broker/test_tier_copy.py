@@ -1,5 +1,6 @@
 """Segments on their way to the tier: what is copied, when it goes from the disk, and what trouble leaves behind."""
 
+import asyncio
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -206,6 +207,26 @@ async def test_a_death_at_any_step_leaves_no_hole_and_no_orphan(when: str, reten
         if not came_to_it:
             assert step > 12
             return
+
+
+async def test_a_leadership_begins_its_work_when_the_one_before_has_ended_its_own() -> None:
+    """In one leader epoch: what the first has stored, and is about to publish, looks like nobody's to the second."""
+    async with tiering(topic=KEPT_LOCALLY) as (world, served, client):
+        await fill(client, 4)
+        await copied(served)
+        broker, partition = served.node.broker, partition_of(served)
+        assert broker is not None and broker.tier is not None
+        world.store.stop_after = world.store.calls + 1  # a manifest is stored, and not in force
+        await fill(client, 3)
+        await world.store.has_stopped.wait()
+        before = dict(world.bucket.objects)
+        broker.tier.ended(partition)
+        broker.tier.began(partition)
+        await asyncio.wait_for(tier_log_of(served).is_loaded.wait(), 10)
+        world.store.has_stopped.clear()
+        world.store.stop_after = -1
+        await asyncio.sleep(0.05)
+        assert world.bucket.objects == before
 
 
 async def test_deleted_records_go_from_the_tier_too() -> None:

@@ -169,5 +169,7 @@ class Broker:
         if self.tier is not None and (diff.topics_configured or diff.tier_changed):
             self.tier.configured(diff.topics_configured, self.partitions)
             self.tier.applied(diff.tier_changed, self.partitions)
+        if self.tier is not None and diff.topics_deleted:
+            self.tier.topics_deleted(diff.topics_deleted)
         if diff.topics_deleted:
             self.groups.topics_deleted([topic.name for topic in diff.topics_deleted])

@@ -231,6 +231,10 @@ class Tier:
             if stored is not None and stored.rev > known.rev:
                 self.reload(known)
 
+    def topics_deleted(self, topics: Iterable[Topic]) -> None:
+        for topic in topics:
+            self.metrics.forget(topic.name)
+
     def configured(self, topics: Iterable[Topic], partitions: Partitions) -> None:
         for topic in topics:
             for partition in partitions.hosted_of(topic.id):

@@ -60,11 +60,15 @@ class TierWork:
                 log.exception("deleting the objects of deleted topics failed, and is tried again")
 
     def look(self) -> None:
-        """At every partition that this node leads, and that nobody works on yet."""
+        """At every partition that this node leads, and that nobody works on yet.
+
+        Not for an earlier leadership either: what that has stored, and is about to publish, would be swept.
+        """
+        busy = {tier_log.partition for tier_log in self._busy}
         for tier_log in self._tier.logs():
             if not tier_log.is_loaded.is_set():
                 continue
-            if tier_log in self._busy:
+            if tier_log.partition in busy:
                 self._measure(tier_log)
             else:
                 self._busy[tier_log] = self._broker.loop.create_task(self._work(tier_log))
