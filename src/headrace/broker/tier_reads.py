@@ -233,9 +233,9 @@ class TierReads:
     def _load_aborts(self, partition: RemotePartition, row: SegmentRow) -> Load:
         assert row.sections.txnindex is not None
 
-        def keep(index: bytes, is_ahead: bool) -> None:  # noqa: ARG001
+        def keep(index: bytes, _: bool) -> None:
             try:
-                for _ in decode_entries(index):
+                for _entry in decode_entries(index):
                     pass
             except CorruptTransactionIndex as failure:
                 raise CorruptLog(str(failure)) from failure
