@@ -147,6 +147,17 @@ def test_what_a_newer_program_wrote_is_refused_and_what_is_damaged_is_not_believ
         opened(files)
 
 
+def test_a_lost_list_of_epochs_is_not_made_from_what_is_on_the_disk(files: MemoryFiles) -> None:
+    """Else what is in the tier alone would count as missing."""
+    log = filled(files)
+    log.enforce_local_retention(0, 200, 150)
+    log.flush_now()
+    files.remove(f"{log.directory}/leader-epoch-checkpoint")
+    with pytest.raises(CorruptLog, match="leader epochs is lost"):
+        opened(files)
+    assert opened(files, None).epochs.entries, "nothing is in the tier any more"
+
+
 def test_the_files_of_a_complete_segment_are_all_that_is_needed_to_read_it(files: MemoryFiles) -> None:
     log = filled(files)
     first, second = log.segments[0], log.segments[1]

@@ -53,6 +53,8 @@ def open_log(
     local = read_local_part(shared.files, directory, names)
     # What batches tell begins where records begin, which the power may have taken.
     _drop_deleted(segments, epochs if entries is not None else EpochList(), local.start_offset)
+    if entries is None and local.start_offset > 0 and segments.size_bytes and remote_log_start is not None:
+        _require_epochs(segments, remote_log_start)
     recovery: Recovery | None = None
     scanned: list[Segment] = []
     if not len(segments):
@@ -130,6 +132,16 @@ def _require_no_hole(segments: Segments) -> None:
     for segment in list(segments)[:-1]:
         if not segment.size and not segments.config.is_compacted:
             raise CorruptLog(f"{segment.log.path} is empty, although the log goes on behind it.")
+
+
+def _require_epochs(segments: Segments, remote_log_start: int) -> None:
+    """They were on the disk before the first segment left it for the tier: somebody has lost or spoilt them since.
+
+    Without them nobody knows which remote segments are of this log, and they would be taken for missing.
+    """
+    first = segments[0]
+    if remote_log_start < first.base_offset:
+        raise CorruptLog(f"{first.log.path} follows what is in the tier, but the list of leader epochs is lost.")
 
 
 def _epochs_of(segments: Segments) -> EpochList:
