@@ -13,6 +13,8 @@ from headrace.cli.outcome import Failure
 from headrace.cli.watch import administrator
 
 Document = dict[str, Any]
+ALWAYS_MS = 20 * 365 * 24 * 3_600_000
+"""A replica that never began from the tier has covered all of its time."""
 HEADERS = ["replica", "leads", "can lead", "local disk", "since", "bytes", "verdict", "until"]
 
 
@@ -70,11 +72,15 @@ def _row(replica: Document) -> list[object]:
         "yes" if replica["leads"] else "no",
         "yes" if replica["can_lead"] else "no",
         f"from offset {replica['local_log_start']}" if is_known else "not known",
-        f"{replica['covers_ms']} ms" if is_known else "",
+        _covers(replica["covers_ms"]) if is_known else "",
         replica["local_bytes"] if is_known else "",
         f"{replica['verdict']}: {replica['reason']}",
         _until(replica),
     ]
+
+
+def _covers(covers_ms: int) -> str:
+    return f"{covers_ms} ms" if covers_ms < ALWAYS_MS else "always"
 
 
 def _until(replica: Document) -> str:
