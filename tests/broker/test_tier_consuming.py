@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from headrace.broker.handlers import k02_list_offsets
 from headrace.broker.partitions import Hosted
 from headrace.broker.tier_loads import BACKOFF_MS
 from headrace.errors import ErrorCode
@@ -316,3 +317,38 @@ async def test_monitoring_tells_what_is_read_from_the_tier() -> None:
         ]
         fetched = re.search(rf'remotefetchbytes_total{{topic="{TOPIC}"}} (\d+)', page)
         assert fetched is not None and 0 < int(fetched[1]) <= world.bucket.bytes_read
+
+
+@pytest.mark.parametrize("event", ["guard", "deposed", "epoch"])
+async def test_what_forbids_an_answer_while_the_tier_is_asked_is_told(
+    event: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """T8-7."""
+    async with tiering() as (world, served, client):
+        await two_topics(served, client)
+        partition, broker = partition_of(served), served.node.broker
+        assert broker is not None
+        lookups = broker.tier_lookups
+        assert lookups is not None
+        world.bucket.mishap = lambda *_: Mishap(delay_ms=60_000)
+        asked = ListOffsetsPartition(partition_index=0, timestamp=0, current_leader_epoch=partition.leader_epoch)
+        request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=TOPIC, partitions=[asked])], timeout_ms=120_000)
+        lookup = asyncio.create_task(client.ask(request, ListOffsetsResponse, 11))
+        await until(lambda: world.bucket.calls.get("get", 0) and lookups.running)
+        world.bucket.mishap = lambda *_: Mishap()
+        if event == "guard":
+            monkeypatch.setattr(k02_list_offsets._Lookup, "_is_withheld", lambda *_: True)
+            (running,) = lookups.running
+            running.done(None)
+            expected = ErrorCode.OFFSET_NOT_AVAILABLE
+        elif event == "deposed":
+            lookups.ended(partition)
+            expected = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        else:
+            monkeypatch.setattr(partition, "leader_epoch", partition.leader_epoch + 1)
+            (running,) = lookups.running
+            running.done(None)
+            expected = ErrorCode.FENCED_LEADER_EPOCH
+        async with asyncio.timeout(30):
+            answer = await lookup
+        assert answer.topics[0].partitions[0].error_code == expected

@@ -45,6 +45,10 @@ class TierLookups:
         self._slots = asyncio.Semaphore(at_once)
         self._tasks: dict[Lookup, asyncio.Task[None]] = {}
 
+    @property
+    def running(self) -> list[Lookup]:
+        return list(self._tasks)
+
     def is_needed(self, partition: Hosted, timestamp: int) -> bool:
         """Whether the answer may lie in what is in the tier alone. Raises OSError, CorruptLog."""
         if partition.local_log_start_offset <= partition.log_start_offset:
