@@ -75,6 +75,8 @@ async def test_nothing_is_read_ahead_of_where_local_segments_begin() -> None:
     await read_all(reads, partition, bytes_max=20_000)
     await quiet(reads)
     assert partition.bucket.bytes_read <= 1.05 * len(partition.log) / 2
+    assert reads.cache.map_of(partition.rows[1].id) is not None
+    assert reads.cache.map_of(partition.rows[2].id) is None
 
 
 async def test_while_the_store_fails_a_reader_waits_and_then_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
