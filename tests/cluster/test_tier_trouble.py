@@ -4,12 +4,18 @@ copies wait, and nothing is lost.
 Real processes, a real S3 server with a way to it that misbehaves, and a directory that is gone.
 """
 
+import asyncio
+import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from headrace.system import SystemRandom, ThreadOffload
+from headrace.tier.opening import open_for_tools
 from tests.cluster.tiered import (
     EARLIEST_LOCAL,
     LATEST_TIERED,
@@ -26,7 +32,7 @@ from tests.cluster.tiered import (
     value_of,
 )
 from tests.cluster.whole_readers import RdReads
-from tests.servers.cluster import HeadraceCluster
+from tests.servers.cluster import PROGRAM, HeadraceCluster
 from tests.servers.s3_proxy import S3Proxy
 
 SEGMENTS = 6
@@ -34,12 +40,12 @@ SLOW_S = 2.0
 
 
 @pytest.fixture
-def on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HeadraceCluster, S3Proxy]]:
+def on_s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[HeadraceCluster, S3Proxy, str]]:
     with (
         s3_store(tmp_path / "s3", monkeypatch) as (_, proxy, url),
         tiered_cluster(tmp_path / "cluster", url, size=2) as cluster,
     ):
-        yield cluster, proxy
+        yield cluster, proxy, url
 
 
 def read_local(cluster: HeadraceCluster, leader: int, end: int) -> None:
@@ -77,10 +83,38 @@ def until_caught_up(cluster: HeadraceCluster, leader: int) -> None:
     cluster.until(lambda: lag_bytes(cluster, leader) == 0, "nothing is to be copied")
 
 
+def asked(cluster: HeadraceCluster, command: str) -> Any:
+    """`headrace tier`."""
+    words = [PROGRAM, "tier", command, "--bootstrap", cluster.bootstrap, "--json"]
+    return json.loads(subprocess.run(words, check=True, stdout=subprocess.PIPE, timeout=60).stdout)
+
+
+async def stored(url: str) -> set[str]:
+    offload = ThreadOffload()
+    store = open_for_tools(url, offload, SystemRandom())
+    try:
+        return {key async for key, _ in store.list("")}
+    finally:
+        await store.close()
+        offload.close()
+
+
+def until_nothing_is_left_behind(cluster: HeadraceCluster, url: str) -> None:
+    """What is stored is what the brokers name, and it is whole."""
+
+    def is_exact() -> bool:
+        (told,) = asked(cluster, "ls")
+        return asyncio.run(stored(url)) == {told["manifest"], *(segment["object"] for segment in told["segments"])}
+
+    cluster.until(is_exact, "every object is named by the manifest in force")
+    verified = asked(cluster, "verify")
+    assert verified["segments"] > SEGMENTS and verified["problems"] == []
+
+
 def test_an_s3_server_that_is_away_or_slow_or_fails_half_of_its_calls_holds_up_copies_alone(
-    on_s3: tuple[HeadraceCluster, S3Proxy],
+    on_s3: tuple[HeadraceCluster, S3Proxy, str],
 ) -> None:
-    cluster, proxy = on_s3
+    cluster, proxy, url = on_s3
     leader, other = create(cluster)
     count = records_of(SEGMENTS)
     produce(cluster, 0, count)
@@ -122,6 +156,7 @@ def test_an_s3_server_that_is_away_or_slow_or_fails_half_of_its_calls_holds_up_c
     produce(cluster, count, records_of(1))
     until_caught_up(cluster, leader)
     RdReads(cluster.bootstrap).read(count + records_of(1))
+    until_nothing_is_left_behind(cluster, url)
 
 
 def test_a_directory_that_is_gone_holds_up_copies_alone(tmp_path: Path) -> None:
@@ -140,3 +175,4 @@ def test_a_directory_that_is_gone_holds_up_copies_alone(tmp_path: Path) -> None:
         away.rename(tier)
         until_caught_up(cluster, leader)
         RdReads(cluster.bootstrap).read(count)
+        until_nothing_is_left_behind(cluster, str(tier))
