@@ -71,22 +71,21 @@ def only_fat_ones(replicas: tuple[int, ...], thin: Any) -> tuple[int, ...]:
     return tuple(replica for replica in replicas if replica not in thin)
 
 
-def any_order(replicas: tuple[int, ...], thin: Any) -> tuple[int, ...]:
-    """Replicas that are not thin come first, and the last of them before all others."""
-    backwards = list(replicas[::-1])
-    return tuple(sorted(backwards, key=lambda replica: replica in thin)) if thin else replicas
+def thin_or_not(replicas: tuple[int, ...], _thin: Any) -> tuple[int, ...]:
+    """Thin replicas are elected though others could lead."""
+    return replicas
 
 
-def thin_or_not(record: Any, topic_id: bytes, index: int, nodes: Any, _thin: Any = ()) -> Any:
+def nobody_is_thin(*_: Any) -> frozenset[int]:
     """Leadership goes back to a first replica that has little on its disk."""
-    return election.elect_preferred(record, topic_id, index, nodes, ())
+    return frozenset()
 
 
 TIER_RULES: dict[str, tuple[Any, str, Any, int, frozenset[str]]] = {
     "tier: local deletion": (Tier, "highest_remote", all_is_remote, 1, frozenset({"hole"})),
-    "tier: lineage": (tier_lineage, "verdict", everything_is_inside, 1, frozenset({"divergent segment served"})),
+    "tier: lineage": (tier_lineage, "verdict", everything_is_inside, 265, frozenset({"divergent segment served"})),
     "tier: fence": (TierPointers, "_leads", lambda *_: True, 1, frozenset({"deposed leader"})),
-    "tier: in doubt": (TierPointers, "publish", doubt_is_refusal, 1, frozenset({"dangling reference"})),
+    "tier: in doubt": (TierPointers, "publish", doubt_is_refusal, 44, frozenset({"dangling reference"})),
     "tier: log start": (
         tier_expiry,
         "log_start_without_hole",
@@ -98,8 +97,8 @@ TIER_RULES: dict[str, tuple[Any, str, Any, int, frozenset[str]]] = {
     "tier: deleted topics": (TierTopics, "look", nothing, 1, frozenset({"orphan"})),
     "tier: order of expiry": (Expiry, "expire", deletes_first, 1, frozenset({"dangling reference", "hole"})),
     "tier: epochs of followers": (replicator_logs, "begin_from_tier", begins_without_epochs, 1, frozenset({"hole"})),
-    "1303: filter": (election, "order", only_fat_ones, 1, frozenset({"without a leader"})),
-    "1303: order": (election, "order", any_order, 1, frozenset({"wrong leader"})),
-    "1303: going back": (duties, "elect_preferred", thin_or_not, 1, frozenset({"wrong leader"})),
+    "1303: filter": (election, "order", only_fat_ones, 258, frozenset({"without a leader"})),
+    "1303: order": (election, "order", thin_or_not, 24, frozenset({"wrong leader"})),
+    "1303: going back": (duties, "thin_of", nobody_is_thin, 24, frozenset({"wrong leader"})),
 }
 """What is replaced, its name, by what, a seed that finds it, and what it shows itself by."""

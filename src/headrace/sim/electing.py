@@ -20,7 +20,9 @@ from headrace.sim.world import World
 
 SETTLED_S = 1.5
 """What has not changed for so long is known to every controller."""
-MUDDLED_S = 8.0
+HEARD_S = 0.2
+"""What a controller writes itself it hears of so soon."""
+MUDDLED_S = 2.0
 """How long what disturbs a controller can have effects."""
 
 
@@ -118,7 +120,7 @@ class ElectionObserver:
         at_first = {node for node in replicas if _is_thin(known.get(node), start, ms, size, early_ms)}
         at_last = {node for node in replicas if _is_thin(known.get(node), start, ms, size, late_ms)}
         changed_s = self._coverage_changed_s.get((topic.id, index), 0.0)
-        if self._world.loop.now_s - changed_s < SETTLED_S:
+        if self._world.loop.now_s - changed_s < HEARD_S:
             return frozenset(), frozenset(replicas)
         return frozenset(at_first), frozenset(at_first ^ at_last)
 

@@ -88,7 +88,8 @@ class Faults:
         end = self._by_kind[fault.kind](node, fault)
         loop = self._world.loop
         if fault.kind in MUDDLING:
-            self.muddled_s = max(self.muddled_s, loop.now_s + fault.for_s + LATE_S)
+            for_s = LATE_S if fault.kind == "store in doubt" else fault.for_s
+            self.muddled_s = max(self.muddled_s, loop.now_s + for_s)
         loop.at(loop.now_s + fault.for_s, loop.outside, end)
 
     def _struck(self, number: int) -> SimNode:

@@ -115,7 +115,7 @@ def draw_plan(
         more += TIER_KINDS if brokers > 1 else TIER_KINDS[:4]
     if brokers < 3 or random.random() < 0.5:
         return _any_faults(random, brokers, seconds, random.choice((0.3, 0.7, 1.5, 3.0)), more)
-    drills = (OWNERS_DRILLS if with_owners else ()) + (TIER_DRILLS if with_tier else ()) + DRILLS
+    drills = (OWNERS_DRILLS if with_owners else ()) + (2 * TIER_DRILLS if with_tier else ()) + DRILLS
     drill = random.choice(drills)(random, QUIET_S + random.random(), seconds)
     return sorted(drill + _any_faults(random, brokers, seconds, 4.0, more))
 
@@ -224,10 +224,11 @@ def _parted_histories(random: Random, at_s: float, _seconds: float) -> list[Faul
 def _wiped_replica(random: Random, at_s: float, _seconds: float) -> list[Fault]:
     """A disk is replaced, and others die when its node has begun to come back."""
     node, again_s = random.randint(1, 3), random.uniform(0.5, 1.5)
-    died_s = at_s + again_s + random.uniform(0.5, 3)
+    died_s = at_s + again_s + random.uniform(1.5, 4.5)
+    kind = random.choice(("kill", "kill", "clean restart", "alone"))
     return [
         Fault(at_s, "wipe", (node,), again_s, 0.0),
-        Fault(died_s, random.choice(("kill", "clean restart", "pause")), (random.choice(LEADERS),), 3.0, 0.0),
+        Fault(died_s, kind, (node if kind == "alone" else random.choice(LEADERS),), 3.0, 0.0),
     ]
 
 

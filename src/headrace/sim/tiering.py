@@ -18,7 +18,6 @@ SETTINGS = {
     "remote.log.storage.system.enable": "true",
     "remote.storage.url": "/objects",
     "remote.log.manager.task.interval.ms": "300",
-    "log.retention.check.interval.ms": "400",
     "log.segment.delete.delay.ms": "300",
     "leader.election.local.log.report.interval.ms": "500",
 }
@@ -39,6 +38,8 @@ def draw_tier(random: Random, brokers: int) -> Tier:
     settings = dict(SETTINGS)
     if random.random() < 0.6:
         settings["follower.fetch.last.tiered.offset.enable"] = "true"
+    # A wiped replica is thin until its own disk has been cleaned for the first time.
+    settings["log.retention.check.interval.ms"] = random.choice(("400", "3000"))
     settings["leader.election.eligible.local.log.ms"] = random.choice(("-1", "2000", "6000"))
     settings["leader.election.eligible.local.log.bytes"] = random.choice(("-1", "-1", "1500"))
     tiered = {
