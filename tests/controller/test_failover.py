@@ -243,11 +243,11 @@ async def test_a_directory_put_back_from_a_copy_is_not_intact() -> None:
 
 
 async def propose(
-    nodes: Nodes, leader: int, isr: list[IsrMember], record: PartitionRecord, **more: bool
+    nodes: Nodes, leader: int, isr: list[IsrMember], record: PartitionRecord, resume: bool = False
 ) -> list[PartitionRecord | ErrorCode]:
     controller = await nodes.controller()
     topic = controller.image.topics["t"]
-    proposal = Proposal(topic.id, 0, record.leader_epoch, isr, False, record.partition_epoch, **more)
+    proposal = Proposal(topic.id, 0, record.leader_epoch, isr, False, record.partition_epoch, resume)
     epoch = nodes.nodes[leader].registration.epoch
     outcome = await controller.alter_partitions(leader, epoch, [proposal])
     assert isinstance(outcome, list), outcome
