@@ -10,7 +10,7 @@ from headrace.broker.tier_loads import Want
 from headrace.core.producers import AbortedTransaction
 from headrace.errors import ErrorCode
 from headrace.tier.memory import Mishap
-from headrace.wire.batch import headers
+from headrace.wire.batch import end_of, headers
 from tests.broker.tiered import RECORDS, Tiered, aborted, quiet, read, read_all
 
 
@@ -39,6 +39,20 @@ async def test_reading_much_more_than_the_memory_holds_asks_for_little_more_than
     assert await read_all(reads, partition, bytes_max=30_000) == partition.log
     await quiet(reads)
     assert partition.bucket.bytes_read == partition.counts.fetched_bytes <= 1.05 * len(partition.log)
+
+
+async def test_a_segment_with_an_index_that_is_larger_than_the_memory_is_read_too() -> None:
+    partition = Tiered(segments=3, batches=400, value_bytes=1, index_every=1)
+    assert partition.rows[0].sections.index[1] > 3_000
+    reads = partition.reads(cache_bytes=2_000)
+    found = b""
+    async with asyncio.timeout(20):
+        while len(found) < len(partition.log):
+            offset = end_of(found) if found else 0
+            more = await read(reads, partition, offset)
+            assert isinstance(more, bytes)
+            found += more
+    assert found == partition.log
 
 
 async def test_several_readers_share_what_was_read() -> None:

@@ -91,3 +91,18 @@ def test_a_piece_that_begins_later_in_its_span_serves_only_from_there_on() -> No
     assert cache.piece("a", 0, 39) is None and cache.piece("a", 0, 40)
     cache.put_piece("a", 0, Piece(0, 100, b"x" * 100), 0)
     assert cache.piece("a", 0, 0) and cache.bytes == 100
+
+
+def test_a_segment_whose_map_takes_all_the_room_is_read_nevertheless() -> None:
+    spans = SpanMap(row(7, 0, 9), b"", 100)
+    cache = ReadCache(1_000)
+    assert cache.make_room(2_000, 0, row_id=spans.row.id)
+    cache.give_back(2_000)
+    cache.put_map(spans, 2_000, 0)
+    assert cache.map_of(spans.row.id) is spans
+    assert not cache.make_room(100, 0, row_id=spans.row.id, is_ahead=True)
+    assert cache.make_room(100, 0, row_id=spans.row.id)
+    assert cache.map_of(spans.row.id) is spans
+    cache.give_back(100)
+    assert cache.make_room(100, 0, row_id="another"), "its map goes for others"
+    assert cache.map_of(spans.row.id) is None

@@ -166,7 +166,8 @@ class TierLoads:
         self._pump()
 
     def _start(self, load: Load, want: Want | None) -> bool:
-        if not self._cache.make_room(load.weight, self._clock.monotonic_ms(), is_ahead=want is None):
+        now_ms = self._clock.monotonic_ms()
+        if not self._cache.make_room(load.weight, now_ms, row_id=load.row.id, is_ahead=want is None):
             return False
         self._running[load.key] = [] if want is None else [want]
         task = self._loop.create_task(self._run(load))

@@ -109,16 +109,17 @@ class ReadCache:
 
     # Room.
 
-    def make_room(self, weight: int, now_ms: int, *, is_ahead: bool = False) -> bool:
-        """Takes so many bytes for something that is on its way, if others can go for it.
+    def make_room(self, weight: int, now_ms: int, *, row_id: str = "", is_ahead: bool = False) -> bool:
+        """Takes so many bytes for something of a segment that is on its way, if others can go for it.
 
-        Something that is larger than all there is may come when there is nothing else.
+        The map of that segment stays. What does not fit even so may come when there is nothing else.
         """
         # What is read ahead leaves room for what somebody will wait for.
         bytes_max = self.bytes_max * 3 // 4 if is_ahead else self.bytes_max
         if self.bytes + weight > bytes_max:
-            self._evict(bytes_max - weight, now_ms, Use.DONE if is_ahead else Use.AWAITED)
-        if self.bytes + weight > bytes_max and (self.bytes or is_ahead):
+            self._evict(bytes_max - weight, now_ms, Use.DONE if is_ahead else Use.AWAITED, row_id)
+        own = self._items.get((row_id, _MAP))
+        if self.bytes + weight > bytes_max and (is_ahead or self.bytes > (own.weight if own is not None else 0)):
             return False
         self.bytes += weight
         return True
@@ -127,14 +128,14 @@ class ReadCache:
         """What was on its way is here, or will not come."""
         self.bytes -= weight
 
-    def _evict(self, bytes_max: int, now_ms: int, last_use: Use) -> None:
+    def _evict(self, bytes_max: int, now_ms: int, last_use: Use, row_id: str) -> None:
         for use in Use:
             if use > last_use:
                 return
             for key, item in list(self._items.items()):
                 if self.bytes <= bytes_max:
                     return
-                if item.use is use and not self._must_stay(key, item, now_ms):
+                if item.use is use and key != (row_id, _MAP) and not self._must_stay(key, item, now_ms):
                     self._drop(key)
 
     def _must_stay(self, key: _Key, item: _Item, now_ms: int) -> bool:
