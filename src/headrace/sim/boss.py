@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 
-from headrace.client import Admin, ElectionType, NewTopic, Outside, Resource, ResourceType
+from headrace.client import Admin, CreatedTopic, ElectionType, NewTopic, Outside, Resource, ResourceType
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim.clients import Work
@@ -25,17 +25,26 @@ async def command(work: Work, name: str, outside: Outside, random: Random) -> No
             await asyncio.sleep(random.expovariate(1 / PACE_S))
             number += 1
             topic = f"x{number}"
-            if await _change(work.history, topic, True, admin.create_topics([NewTopic(topic, 1, 1)])):
+            topic_id = await _create(work.history, admin, topic)
+            if topic_id is not None:
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.3)))
                 await _try(random.choice(WISHES)(admin, topic, random))
                 await _try(_scrape(outside, random.choice(work.bootstrap.split(","))))
-                await _change(work.history, topic, False, admin.delete_topics([topic]))
+                is_certain = await _try(admin.delete_topics([topic]))
+                work.history.add(TopicChanged(work.history.now_s(), topic, topic_id, False, is_certain))
 
 
-async def _change(history: History, topic: str, created: bool, change: Awaitable[object]) -> bool:
-    is_certain = await _try(change)
-    history.add(TopicChanged(history.now_s(), topic, created, is_certain))
-    return is_certain
+async def _create(history: History, admin: Admin, topic: str) -> bytes | None:
+    """Its id, if it certainly was created."""
+    created: list[CreatedTopic] = []
+
+    async def create() -> None:
+        created.extend(await admin.create_topics([NewTopic(topic, 1, 1)]))
+
+    if not await _try(create()):
+        return None
+    history.add(TopicChanged(history.now_s(), topic, created[0].topic_id, True, True))
+    return created[0].topic_id
 
 
 async def _try(wish: Awaitable[object]) -> bool:
