@@ -22,6 +22,7 @@ from tests.servers.cluster import HeadraceCluster, running_cluster
 
 EXAMPLES = Path(kv_store.__file__).parent
 PAUSE_S = 8.0
+WORK_S_MAX = 60.0
 SETTINGS = {"default.replication.factor": "3", "min.insync.replicas": "2"}
 TOPICS = [kv_store.LOG, change_capture.CHANGES, TopicPartition("results", 0), journaled_task.JOURNAL]
 
@@ -87,9 +88,22 @@ class Stage:
 
     async def _add_work(self, count: int) -> None:
         self.work += count
-        async with Producer(self.cluster.bootstrap) as producer:
-            for _ in range(count):
-                producer.send(assigned_readers.WORK, b"w", partition=0)
+        try:
+            async with asyncio.timeout(WORK_S_MAX), Producer(self.cluster.bootstrap) as producer:
+                for _ in range(count):
+                    producer.send(assigned_readers.WORK, b"w", partition=0)
+                await producer.flush()
+        except TimeoutError:
+            raise AssertionError(f"no work is taken\n{self._looks()}") from None
+
+    def _looks(self) -> str:
+        """To whom is the work sent, by what each node says, and what does it say of itself?"""
+        nodes = self.cluster.nodes
+        return "\n".join(
+            f"{nodes[by].name}: {self.cluster.seen(assigned_readers.WORK, by)} {self.cluster.page(by, '/readyz')} "
+            f"{nodes[by].log_tail()}"
+            for by in nodes
+        )
 
     def begin(self) -> dict[str, Program]:
         """Anna owns everything, and Ben stands by where the use knows standbys."""
