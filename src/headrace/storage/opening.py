@@ -63,9 +63,7 @@ def open_log(
         end_offset = recovery.end_offset
     _require_no_hole(segments)
     first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
-    epochs.truncate_from_end(end_offset)
-    if len(segments):
-        epochs.truncate_from_start(segments[0].base_offset)
+    _fit(epochs, segments, end_offset)
     snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
     contents = Contents(
         segments,
@@ -101,6 +99,12 @@ def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
         else:
             kept.append(name)
     return kept
+
+
+def _fit(epochs: EpochList, segments: Segments, end_offset: int) -> None:
+    epochs.truncate_from_end(end_offset)
+    if len(segments):
+        epochs.truncate_from_start(segments[0].base_offset)
 
 
 def _drop_snapshots_above(shared: Shared, directory: str, offsets: list[int], end_offset: int) -> list[int]:
