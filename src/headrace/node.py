@@ -188,7 +188,7 @@ class Node:
         registration.remember = lambda past: identity.remember(
             LastRun(past.lease_id, past.incarnation, past.broker_epoch, past.intact_since)
         )
-        controller.on_usurped(self._end_at_once)
+        controller.on_end(self._end_at_once)
 
     async def _join(self, controller: Controller, directories: list[LogDir]) -> None:
         host, port = split_address(self.address)
@@ -203,7 +203,7 @@ class Node:
             log.warning("node %d serves although nobody has elected it again yet", self.config.node_id)
 
     def _end_at_once(self, sentence: str) -> None:
-        """Another process has this node's number, or no disk is left. Whoever runs this one must end it: exit 1."""
+        """Another process has this node's number, no disk is left, or a part failed. Who runs this one must end it."""
         log.error("%s", sentence)
         self._serving = False
         if self.fatal is not None and not self.fatal.done():

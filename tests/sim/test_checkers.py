@@ -109,11 +109,13 @@ def test_an_acknowledgement_by_too_few() -> None:
 
 
 def test_topics_that_are_there_though_deleted_or_not_there_though_created() -> None:
-    created, deleted = TopicChanged(1.0, "x", True, True), TopicChanged(2.0, "x", False, True)
-    assert kinds([created, TopicsFound(3.0, ("x",))]) == set()
-    assert kinds([created, TopicsFound(3.0, ())]) == {"wrong topics"}
-    assert kinds([created, deleted, TopicsFound(3.0, ("x",))]) == {"wrong topics"}
-    assert kinds([created, deleted._replace(is_certain=False), TopicsFound(3.0, ("x",))]) == set()
+    created, deleted = TopicChanged(1.0, "x", b"1", True, True), TopicChanged(2.0, "x", b"1", False, True)
+    there, another, gone = (TopicsFound(3.0, frozenset(ids)) for ids in ((b"1",), (b"2",), ()))
+    assert kinds([created, there]) == set()
+    assert kinds([created, gone]) == kinds([created, another]) == {"wrong topics"}
+    assert kinds([created, deleted, there]) == {"wrong topics"}
+    assert kinds([created, deleted, gone]) == kinds([created, deleted, another]) == set()
+    assert kinds([created, deleted._replace(is_certain=False), there]) == set()
 
 
 def test_what_is_seen_here_and_there_counts_too() -> None:

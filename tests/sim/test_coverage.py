@@ -35,6 +35,7 @@ for part in PARTS:
 """
 
 
+@pytest.mark.timeout(1200)  # coverage makes it slow, and the machine may be busy
 def test_the_simulator_alone_runs_most_lines_of_a_node() -> None:
     done = subprocess.run([sys.executable, "-c", COUNT, str(SEEDS)], capture_output=True, text=True, check=True)
     parts = {part: int(run) / int(total) * 100 for part, run, total in map(str.split, done.stdout.splitlines())}

@@ -106,6 +106,8 @@ class Controller:
         self._random = random
         self._tasks: list[asyncio.Task[None]] = []
         self._is_store_silent = False
+        self._end: Callable[[str], None] = lambda _: None
+        self.registration.on_kept = self._guard
 
     def listen(self, on_change: Callable[[Diff], None]) -> None:
         """Every later change of the image is told, in the same loop turn."""
@@ -114,9 +116,10 @@ class Controller:
     def ask_step_down_by(self, ask: AskStepDown) -> None:
         self.moves.ask = ask
 
-    def on_usurped(self, end: Callable[[str], None]) -> None:
-        """Called with one sentence when another process has this node's number: this one must end at once."""
-        self.registration.on_usurped = end
+    def on_end(self, end: Callable[[str], None]) -> None:
+        """Called with one sentence when this process must end at once: another one has this node's number, or a part
+        has failed without which the node would go on and never hear of anything again."""
+        self.registration.on_usurped = self._end = end
 
     # A node's own life.
 
@@ -145,7 +148,7 @@ class Controller:
             self.coverage_keys.after,
             self.internal_replicas.after,
         ]
-        self.feed.follow()
+        self._guard(self.feed.follow())
 
     async def register(self, host: str, port: int, rack: str | None = None, **more: Any) -> None:
         """The address is the one that clients are told; `more` as in Place. Raises MetadataStoreError, NotRegistered.
@@ -262,8 +265,19 @@ class Controller:
     def _spawn(self, *works: Coroutine[Any, Any, None]) -> None:
         for work in works:
             task = asyncio.create_task(work)
-            task.add_done_callback(_tell_of_failure)
+            self._guard(task)
             self._tasks.append(task)
+
+    def _guard(self, task: "asyncio.Task[None]") -> None:
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            context = {"message": "a duty of the controller ended", "exception": failure, "task": task}
+            task.get_loop().call_exception_handler(context)
+            self._end(
+                f"Node {self.image.node_id} ends, as a part of it failed, which is an error of Headrace: {failure!r}"
+            )
 
     # What clients and nodes ask for. None means that it is not known whether it was done: the request timed out.
     # Refused with NOT_CONTROLLER, nothing was done.
@@ -377,9 +391,3 @@ class Controller:
         except NotController:
             return False
         return True
-
-
-def _tell_of_failure(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (failure := task.exception()) is not None:
-        context = {"message": "a duty of the controller ended", "exception": failure, "task": task}
-        task.get_loop().call_exception_handler(context)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from random import Random
 
-from headrace.client import Admin, ElectionType, NewTopic, Outside, Resource, ResourceType
+from headrace.client import Admin, CreatedTopic, ElectionType, NewTopic, Outside, Resource, ResourceType
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim.clients import Work
@@ -25,17 +25,30 @@ async def command(work: Work, name: str, outside: Outside, random: Random) -> No
             await asyncio.sleep(random.expovariate(1 / PACE_S))
             number += 1
             topic = f"x{number}"
-            if await change_topic(work.history, topic, True, admin.create_topics([NewTopic(topic, 1, 1)])):
+            topic_id = await create_topic(work.history, admin, NewTopic(topic, 1, 1))
+            if topic_id is not None:
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.3)))
                 await try_for_a_while(random.choice(WISHES)(admin, topic, random))
                 await try_for_a_while(_scrape(outside, random.choice(work.bootstrap.split(","))))
-                await change_topic(work.history, topic, False, admin.delete_topics([topic]))
+                await delete_topic(work.history, admin, topic, topic_id)
 
 
-async def change_topic(history: History, topic: str, created: bool, change: Awaitable[object]) -> bool:
-    is_certain = await try_for_a_while(change)
-    history.add(TopicChanged(history.now_s(), topic, created, is_certain))
-    return is_certain
+async def create_topic(history: History, admin: Admin, new: NewTopic) -> bytes | None:
+    """Its id, if it certainly was created."""
+    created: list[CreatedTopic] = []
+
+    async def create() -> None:
+        created.extend(await admin.create_topics([new]))
+
+    if not await try_for_a_while(create()):
+        return None
+    history.add(TopicChanged(history.now_s(), new.name, created[0].topic_id, True, True))
+    return created[0].topic_id
+
+
+async def delete_topic(history: History, admin: Admin, topic: str, topic_id: bytes) -> None:
+    is_certain = await try_for_a_while(admin.delete_topics([topic]))
+    history.add(TopicChanged(history.now_s(), topic, topic_id, False, is_certain))
 
 
 async def try_for_a_while(wish: Awaitable[object]) -> bool:

@@ -155,13 +155,19 @@ def acknowledged_by_too_few(events: Sequence[Event]) -> Iterator[Violation]:
 
 
 def forgotten_topics(events: Sequence[Event]) -> Iterator[Violation]:
-    """What was created is there and what was deleted is not, by the last word on each topic. No name comes twice."""
-    changed = {event.topic: event for event in _all(events, TopicChanged)}
+    """What was created is there and what was deleted is not, by the last word on each topic.
+
+    A topic of the same name and another id is another one: a client whose connection was lost asks again, and its
+    first request may come in after the second was answered, and what that made deleted.
+    """
+    changed = {event.topic_id: event for event in _all(events, TopicChanged)}
     for found in _all(events, TopicsFound):
-        for topic, last in changed.items():
-            if last.is_certain and last.at_s < found.asked_s and last.created != (topic in found.topics):
+        for topic_id, last in changed.items():
+            if last.is_certain and last.at_s < found.asked_s and last.created != (topic_id in found.topic_ids):
                 was, is_there = ("created", "not there") if last.created else ("deleted", "there again")
-                sentence = f"topic {topic} was {was} at {last.at_s:.3f} s and is {is_there} at {found.asked_s:.3f} s"
+                sentence = (
+                    f"topic {last.topic} was {was} at {last.at_s:.3f} s and is {is_there} at {found.asked_s:.3f} s"
+                )
                 yield Violation("wrong topics", found.asked_s, sentence)
 
 

@@ -92,7 +92,8 @@ async def ask_ends(work: Work, name: str, outside: Outside, random: Random) -> N
 async def find_topics(history: History, admin: Admin) -> None:
     """When everything has healed: before, a node may be behind."""
     asked_s = history.now_s()
-    history.add(TopicsFound(asked_s, tuple(await admin.list_topics())))
+    topics = await admin.describe_topics(await admin.list_topics())
+    history.add(TopicsFound(asked_s, frozenset(topic.topic_id for topic in topics)))
 
 
 async def read_everything(work: Work, outside: Outside) -> None:

@@ -84,10 +84,11 @@ class Underacked(NamedTuple):
 
 
 class TopicChanged(NamedTuple):
-    """A topic was created, or deleted; `is_certain` is false when the cluster could not say whether."""
+    """A topic was created with that id, or deleted; `is_certain` is false when the cluster could not say whether."""
 
     at_s: float
     topic: str
+    topic_id: bytes
     created: bool
     is_certain: bool
 
@@ -96,7 +97,7 @@ class TopicsFound(NamedTuple):
     """What the cluster listed when everything had healed; `asked_s`: when it was asked."""
 
     asked_s: float
-    topics: tuple[str, ...]
+    topic_ids: frozenset[bytes]
 
 
 class LeaderAcked(NamedTuple):

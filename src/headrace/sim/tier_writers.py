@@ -7,7 +7,7 @@ from random import Random
 from headrace.client import Admin, NewTopic, Outside, Producer, Resource, ResourceType
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim.boss import change_topic, try_for_a_while
+from headrace.sim.boss import create_topic, delete_topic, try_for_a_while
 from headrace.sim.clients import Work
 from headrace.sim.history import DeleteAsked, DeleteDone
 from headrace.sim.tier_readers import LogStart
@@ -73,7 +73,8 @@ async def come_and_go(
             number += 1
             topic = f"y{number}"
             new = NewTopic(topic, 1, copies, configs=dict(configs))
-            if await change_topic(work.history, topic, True, admin.create_topics([new])):
+            topic_id = await create_topic(work.history, admin, new)
+            if topic_id is not None:
                 await _fill(work, name, outside, random, topic)
                 await asyncio.sleep(random.choice((0.0, 0.3, 1.0)))
                 if random.random() < 0.4:
@@ -81,7 +82,7 @@ async def come_and_go(
                     await try_for_a_while(wish)
                     await asyncio.sleep(random.choice((0.0, 0.5)))
                 if random.random() < 0.8:
-                    await change_topic(work.history, topic, False, admin.delete_topics([topic]))
+                    await delete_topic(work.history, admin, topic, topic_id)
 
 
 async def _fill(work: Work, name: str, outside: Outside, random: Random, topic: str) -> None:

@@ -69,9 +69,7 @@ def open_log(
         end_offset = recovery.end_offset
     _require_no_hole(segments)
     first_offset = _log_start(segments, log_start_offset, remote_log_start) if len(segments) else end_offset
-    epochs.truncate_from_end(end_offset)
-    if len(segments):
-        epochs.truncate_from_start(min(first_offset, segments[0].base_offset))
+    _fit(epochs, segments, first_offset, end_offset)
     snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
     producers = producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned)
     synced = end_offset if is_clean else min(recovery_point, end_offset)
@@ -105,6 +103,12 @@ def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
         else:
             kept.append(name)
     return kept
+
+
+def _fit(epochs: EpochList, segments: Segments, first_offset: int, end_offset: int) -> None:
+    epochs.truncate_from_end(end_offset)
+    if len(segments):
+        epochs.truncate_from_start(min(first_offset, segments[0].base_offset))
 
 
 def _drop_snapshots_above(shared: Shared, directory: str, offsets: list[int], end_offset: int) -> list[int]:
