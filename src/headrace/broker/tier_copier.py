@@ -87,6 +87,8 @@ class Copier:
         """The manifest in force, with the copies finished whose objects are stored."""
         manifest = tier_log.manifest
         assert manifest is not None
+        # Some may be finished already, by a manifest that was in doubt; or be gone with one that was read again.
+        tier_log.uploaded &= {row.id for row in manifest.rows if row.state is COPY_STARTED}
         for row_id in sorted(tier_log.uploaded):
             manifest = finishing(manifest, row_id, self._tier.clock.wall_ms(), tier_log.leader_epoch)
         return manifest
