@@ -83,7 +83,7 @@ def _segments(node: BrokerProcess, topic: str) -> list[Path]:
 
 def _is_tiered(node: BrokerProcess, topic: str, segments: int) -> bool:
     is_copied = metric(node, "remotecopylagbytes") == 0 and metric(node, "remotelogmetadatacount") >= segments
-    return is_copied and len(_segments(node, topic)) <= segments * 0.95
+    return is_copied and min(int(path.stem) for path in _segments(node, topic)) > 0
 
 
 def _rounds(
