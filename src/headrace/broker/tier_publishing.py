@@ -99,12 +99,16 @@ async def settle(tier: Tier, tier_log: TierLog) -> None:
         stored = await tier.pointers.read(partition.topic_id, partition.index)
     except MetadataStoreError as failure:
         raise Stopped(str(failure)) from failure
+    before = tier_log.manifest_key
     if stored is not None and stored.pointer.manifest == doubt.key:
         tier_log.took(doubt.manifest, doubt.key, stored.rev)
         tier_log.doubt = None
+        if before:
+            await discard(tier, tier_log, before)
         return
     if (0 if stored is None else stored.rev) != tier_log.rev:
         tier_log.doubt = None
+        await discard(tier, tier_log, doubt.key)
         tier.reload(tier_log)
         raise Stopped("its manifest is another one than this node knew")
     # It may be written yet. Another one that follows the same manifest makes that impossible.
@@ -115,7 +119,9 @@ async def settle(tier: Tier, tier_log: TierLog) -> None:
         await publish(tier, tier_log, starting_at(manifest, manifest.log_start_offset, tier_log.leader_epoch))
     except Stopped:
         tier_log.doubt = tier_log.doubt or doubt
+        tier_log.trouble()
         raise
+    await discard(tier, tier_log, doubt.key)
 
 
 async def discard(tier: Tier, tier_log: TierLog, key: str) -> None:
