@@ -44,7 +44,7 @@ async def test_a_leader_tells_its_manifest_its_epochs_and_which_segments_belong_
 
 async def test_a_segment_of_another_history_is_told_as_one_that_nobody_may_read() -> None:
     """T8-3, for those who read objects themselves."""
-    async with tiering() as (_, served, client):
+    async with tiering(topic={"local.retention.bytes": "-2"}) as (_, served, client):
         await fill(client, 20)
         await copied(served)
         tier_log = tier_log_of(served)
