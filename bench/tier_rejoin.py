@@ -57,7 +57,7 @@ def _fill(cluster: HeadraceCluster, directory: Path, topic: str, size: int) -> i
     """Returns the follower that will lose its disk. Nine tenths of what is in the tier stay on the leader's disk too:
     a replica begins behind the tier only if the beginning of the log is there alone."""
     with RawClient(cluster.nodes[1].port) as client:
-        settings = {"segment.bytes": str(SEGMENT_BYTES), "local.retention.bytes": str(size * 9 // 10)}
+        settings = {"segment.bytes": str(SEGMENT_BYTES), "local.retention.bytes": str(size * 9 // 10 - SEGMENT_BYTES)}
         client.create_configured(topic, 1, 3, {**settings, "remote.storage.enable": "true"})
     cluster.until_whole(topic)
     leader = cluster.leader_of(topic)
