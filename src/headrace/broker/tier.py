@@ -257,11 +257,17 @@ class Tier:
                 async with self._load_slots:
                     await self._load_once(tier_log)
                 break
-            except (StoreUnavailable, ObjectMissing, CorruptManifest, MetadataStoreError) as failure:
+            except (StoreUnavailable, CorruptManifest, MetadataStoreError) as failure:
                 tier_log.failure = str(failure)
                 log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, failure)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
+            except ObjectMissing as missing:
+                tier_log.failure = f"There is no object {missing}, its manifest."
+                log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, tier_log.failure)
+            except Exception as bug:  # whatever it is must not cut the partition off for the rest of the node's life
+                tier_log.failure = f"Its manifest cannot be read: {bug or type(bug).__name__}."
+                log.exception("%s: its manifest cannot be read, and is tried again", tier_log.partition)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
         self._loading.pop(tier_log, None)
         if tier_log.is_over:
             return
