@@ -38,7 +38,7 @@ from headrace.broker.tier import Tier
 from headrace.broker.tier_fetching import reads_for
 from headrace.broker.tier_following import TierFollowing
 from headrace.broker.tier_lookups import TierLookups
-from headrace.broker.tier_retention import before_leading, local_coverage
+from headrace.broker.tier_retention import before_leading, begin_on_disk, local_coverage
 from headrace.broker.tier_work import TierWork
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -296,6 +296,7 @@ class Node:
     async def _add_tier(self, broker: Broker) -> None:
         """Raises NotStarted for a store that cannot be used."""
         config, ports = broker.config, self._ports
+        broker.roles.on_leading.append(partial(begin_on_disk, broker))
         if not config.remote_log_storage_system_enable:
             return
         try:

@@ -85,6 +85,10 @@ class CoverageReports:
                     found = self._partitions.find(topic.id, index)
                     if isinstance(found, Hosted):
                         yield found
+        for topic_id, index in self._image.tier:  # the tier is given up
+            found = self._partitions.find(topic_id, index)
+            if isinstance(found, Hosted) and not found.config.remote_storage_enable:
+                yield found
 
     def _edges(self, partition: Hosted) -> Edges:
         leadership, coverages = partition.leadership, self._isr_updates.coverages

@@ -82,7 +82,10 @@ class Housekeeping:
                 return  # it would have to begin anew; whoever compacts has looked before
             if partition.config.remote_storage_enable:
                 tier_retention.enforce(self._broker, partition, now_ms)
-            elif partition.log.enforce_retention(now_ms, partition.high_watermark):
+                return
+            if partition.is_leading:
+                tier_retention.begin_on_disk(self._broker, partition)
+            if partition.log.enforce_retention(now_ms, partition.high_watermark):
                 self._broker.log_start_moved(partition, partition.log.log_start_offset)
 
         partitions = self._broker.partitions

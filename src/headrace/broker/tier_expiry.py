@@ -72,10 +72,13 @@ class Expiry:
         return config.remote_log_delete_on_disable and not config.remote_storage_enable
 
     def _log_start(self, tier_log: TierLog) -> int:
-        """Where the log begins by retention; where it begins on this disk, if the tier is to have nothing of it."""
+        """Where the log begins by retention; where it begins on all disks, if the tier is to have nothing of it.
+
+        What one replica in sync does not have would be a hole as soon as that one leads.
+        """
         partition, config = tier_log.partition, tier_log.partition.config
         if self._is_disabled(tier_log):
-            return partition.local_log_start_offset
+            return self._broker.isr_updates.coverages.log_start_without_tier(partition)
         if not config.remote_storage_enable:
             return partition.log_start_offset
         return log_start_by_retention(

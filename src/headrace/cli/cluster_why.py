@@ -56,7 +56,7 @@ def _show(told: Document) -> None:
 
 def _thresholds(told: Document) -> str:
     if not told["tiered"]:
-        return "The topic is not tiered: every replica has all of it"
+        return "The topic is not tiered: the log begins where its leader has it on its own disk"
     wanted = [
         f"{told[f'threshold_{unit}']} {unit}" for unit in ("ms", "bytes") if told[f"threshold_{unit}"] is not None
     ]
