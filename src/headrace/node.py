@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from headrace.broker import tier_missing
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
 from headrace.broker.cleaner import Cleaner
@@ -294,10 +295,15 @@ class Node:
         return broker
 
     async def _add_tier(self, broker: Broker) -> None:
-        """Raises NotStarted for a store that cannot be used."""
+        """Raises NotStarted for a store that cannot be used, and without one where topics need it."""
         config, ports = broker.config, self._ports
         broker.roles.on_leading.append(partial(begin_on_disk, broker))
         if not config.remote_log_storage_system_enable:
+            if (refusal := tier_missing.refusal(broker.image)) is not None:
+                raise NotStarted(refusal)
+            if config.remote_storage_url:
+                log.warning("remote.storage.url has no effect, since remote.log.storage.system.enable is false")
+            broker.controller.listen(tier_missing.watch(broker.image))
             return
         try:
             store = (
