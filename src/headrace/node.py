@@ -318,6 +318,7 @@ class Node:
                 store=store,
                 image=broker.image,
                 pointers=broker.controller.tier_pointers,
+                marks=broker.controller.tier_mark,
             )
             self._parts.append(_Part(tier.close, tier.close))
             await tier.prove(self._end_at_once)

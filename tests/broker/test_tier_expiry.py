@@ -55,6 +55,28 @@ async def test_remote_segments_expire_by_age_and_the_log_start_follows() -> None
         assert await client.offset(EARLIEST) == partition.log_start_offset
 
 
+async def test_local_retention_by_time_reaches_what_is_appended_to() -> None:
+    async with tiering(topic={"local.retention.bytes": "-2", "local.retention.ms": "1000"}) as (world, served, client):
+        await fill(client, 10)
+        partition = partition_of(served)
+        world.clock.now_ms = NOW_MS + 1_001
+        await until(lambda: partition.local_log_start_offset == partition.log_end_offset == 10)
+        assert partition.log_start_offset == 0 and rows_of(served)[-1].end_offset == 9
+        assert len(await client.read_all()) == 10
+        await fill(client, 1)
+        assert len(await client.read_all()) == 11
+
+
+async def test_retention_by_time_reaches_what_is_appended_to() -> None:
+    async with tiering(topic={"local.retention.bytes": "-2", "retention.ms": "1000"}) as (world, served, client):
+        await fill(client, 10)
+        world.clock.now_ms = NOW_MS + 1_001
+        partition = partition_of(served)
+        await until(lambda: partition.log_start_offset == partition.log_end_offset == 10)
+        await until(lambda: world.segments() == {})
+        assert await client.offset(EARLIEST) == await client.offset() == 10
+
+
 async def test_the_log_start_is_published_before_anything_is_deleted() -> None:
     """T8-5: whoever starts from what is in force finds no hole."""
     async with tiering(topic={"retention.ms": str(HOUR_MS)}) as (world, served, client):
@@ -137,7 +159,7 @@ async def test_a_topic_that_is_tiered_no_more_keeps_what_is_on_the_disk() -> Non
         await until(lambda: local_bases(served)[0] > 0)
         assert await alter(served, remote_storage_enable="false") == ErrorCode.INVALID_CONFIG
         assert await alter(served, remote_storage_enable="false", remote_log_delete_on_disable="true") == DONE.code
-        await until(lambda: pointer_of(served) is None and world.bucket.objects == {})
+        await until(lambda: pointer_of(served) is None and world.objects() == {})
         partition = partition_of(served)
         assert partition.log_start_offset == partition.local_log_start_offset == local_bases(served)[0] > 0
         assert len(local_bases(served)) > 1
@@ -156,9 +178,9 @@ async def test_the_objects_of_a_deleted_topic_go_also_those_that_come_late() -> 
         assert broker is not None
         late = next(iter(world.segments().values()))
         await client.delete_topic(TOPIC)
-        await until(lambda: world.bucket.objects == {})
+        await until(lambda: world.objects() == {})
         world.bucket.objects[late] = b"late"
-        await until(lambda: world.bucket.objects == {})
+        await until(lambda: world.objects() == {})
         await until(lambda: not broker.image.tier and not broker.image.tier_topics)
 
 
@@ -176,6 +198,6 @@ async def test_a_node_serves_before_its_store_does() -> None:
             client = await served.client()
             await client.create_topic(settings={"remote.storage.enable": "true", "segment.bytes": "300"})
             await fill(client, 10)
-            assert world.bucket.objects == {}
+            assert world.objects() == {}
             world.bucket.mishap = lambda *_: Mishap()
             await copied(served)

@@ -47,7 +47,8 @@ def opened(files: MemoryFiles, random: Counting | None = None) -> DirectoryStore
 
 def made() -> MemoryFiles:
     files = MemoryFiles()
-    files.make_directory("/objects")
+    files.make_directory(f"/objects/{INCOMING}")
+    files.sync_directory("/objects")
     files.sync_directory("/")
     files.create("/a.log").write(0, [CONTENT])
     return files
@@ -160,14 +161,53 @@ async def test_nothing_is_stored_where_a_disk_was_mounted_that_is_gone(tmp_path:
     """Objects there would be hidden when it is back."""
     root = tmp_path / "objects"
     root.mkdir()
-    store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
+    store, restarted = (DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting()) for _ in range(2))
+    await store.begin()
     await store.put(KEY, [b"1"])
     root.rename(tmp_path / "away")
     root.mkdir()
-    with pytest.raises(StoreUnavailable):
-        await store.put("c/t/0/b.segment", [b"2"])
+    for one in (store, restarted):
+        with pytest.raises(StoreUnavailable, match="not mounted"):
+            await one.put("c/t/0/b.segment", [b"2"])
     assert not list(root.iterdir())
     root.rmdir()
     (tmp_path / "away").rename(root)
     await store.put("c/t/0/b.segment", [b"2"])
     assert await store.get(KEY, 0, 1) == b"1"
+
+
+@pytest.mark.parametrize("is_bare", [True, False])
+async def test_nothing_is_missing_or_deleted_where_the_store_is_away(tmp_path: Path, is_bare: bool) -> None:
+    """A topic's objects would be forgotten that are there when the disk is back."""
+    root = tmp_path / "objects"
+    store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
+    await store.begin()
+    await store.put(KEY, [b"1"])
+    root.rename(tmp_path / "away")
+    if is_bare:
+        root.mkdir()
+    for call in (store.get(KEY, 0, 1), store.size(KEY), store.delete(KEY)):
+        with pytest.raises(StoreUnavailable, match="not mounted"):
+            await call
+    for prefix in ("", "c/", "c/t/"):
+        with pytest.raises(StoreUnavailable, match="not mounted"):
+            [key async for key, _ in store.list(prefix)]
+
+
+async def test_a_place_that_cannot_be_made_is_a_store_that_is_away() -> None:
+    files = MemoryFiles()
+    files.fail("make_directory", "*", errno.EROFS)
+    with pytest.raises(StoreUnavailable, match="Read-only"):
+        await opened(files).begin()
+
+
+async def test_a_process_that_lives_long_sweeps_more_than_once() -> None:
+    now_ms = 10 * ABANDONED_MS
+    files = MemoryFiles(lambda: now_ms)
+    store = opened(files)
+    await store.begin()
+    await store.put("c/a", [b"abc"])
+    files.create(f"/objects/{INCOMING}/left")
+    now_ms += ABANDONED_MS + 1
+    await store.put("c/b", [b"abc"])
+    assert files.names(f"/objects/{INCOMING}") == []

@@ -18,11 +18,11 @@ from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import Manifest, SegmentRow, empty_manifest
 from headrace.errors import ErrorCode
-from headrace.metadata.store import MetadataStoreError
+from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
 from headrace.runtime import Clock, Random
 from headrace.tier import layout
 from headrace.tier.manifest import CorruptManifest, load
-from headrace.tier.probing import probe
+from headrace.tier.marking import Marks, recognise
 from headrace.tier.store import ObjectMissing, ObjectStore, Refused, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -115,9 +115,11 @@ class Tier:
         store: ObjectStore,
         image: ClusterImage,
         pointers: TierPointers,
+        marks: Marks,
     ) -> None:
         self.store = store
         self.pointers = pointers
+        self._marks = marks
         self.metrics = TierMetrics()
         self.on_loaded: list[Callable[[TierLog], None]] = []
         """Its manifest is known from now on."""
@@ -129,18 +131,40 @@ class Tier:
         self._loading: dict[TierLog, asyncio.Task[None]] = {}
         self._load_slots = asyncio.Semaphore(LOADS_AT_ONCE)
         self.is_proven = asyncio.Event()
-        """The store has been seen to keep its promise: before that nothing is written to it."""
+        """The store is the cluster's own, and was seen to keep its promise: before that nothing is written to it."""
+        self.absence = ""
+        """Why it is not proven yet: one sentence."""
+        self._new_mark = self.new_id()
         self._proof: asyncio.Task[None] | None = None
 
     async def prove(self, on_refused: Callable[[str], None]) -> None:
         """Before the node serves. Raises Refused. If the store cannot be asked yet, `on_refused` may be told later."""
         try:
             async with asyncio.timeout(PROBE_S_MAX):
-                await probe(self.store, self._random.bits(128))
-            self.is_proven.set()
-        except (StoreUnavailable, TimeoutError) as failure:
-            log.warning("the object store cannot be used yet, and is tried again: %s", failure or "it does not answer")
+                await self._prove_once()
+        except TimeoutError:
+            self._is_absent("It does not answer.")
+        if not self.is_proven.is_set():
             self._proof = self._loop.create_task(self._prove_later(on_refused))
+
+    async def _prove_once(self) -> None:
+        """Raises Refused."""
+        try:
+            await recognise(
+                self.store, self._marks, self._image.cluster_id, self._new_mark, probe_bits=self._random.bits(128)
+            )
+        except (StoreUnavailable, MetadataStoreError) as failure:
+            self._is_absent(str(failure))
+        except OutcomeUnknown:
+            self._is_absent("The metadata store does not say whether it knows of it.")
+        else:
+            self.absence = ""
+            self.is_proven.set()
+
+    def _is_absent(self, reason: str) -> None:
+        if reason != self.absence:
+            log.warning("the object store cannot be used yet, and is tried again: %s", reason)
+        self.absence = reason
 
     async def _prove_later(self, on_refused: Callable[[str], None]) -> None:
         pause_s = RETRY_S
@@ -148,10 +172,7 @@ class Tier:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
             try:
-                await probe(self.store, self._random.bits(128))
-                self.is_proven.set()
-            except StoreUnavailable:
-                continue
+                await self._prove_once()
             except Refused as refused:
                 on_refused(str(refused))
                 return

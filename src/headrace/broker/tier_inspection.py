@@ -34,7 +34,7 @@ def _row(tier: Tier, tier_log: TierLog, url: str) -> dict[str, Any]:
         "leader_epoch": partition.leader_epoch,
         "url": url,
         "manifest": tier_log.manifest_key or None,
-        "failure": tier_log.failure or None,
+        "failure": tier.absence or tier_log.failure or None,
     }
     try:
         # Opened first: it says what the other offsets are.

@@ -60,6 +60,9 @@ class CloudStore:
             raise Refused(f"{url} cannot be used as object store: {_first_line(error)}") from error
         return cls(client, url, files, offload)
 
+    async def begin(self) -> None:
+        pass
+
     async def put(self, key: str, parts: Sequence[Source]) -> None:
         check_key(key)
         steps = pieces(self._files, parts, PIECE_BYTES)

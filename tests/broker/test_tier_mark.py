@@ -1,0 +1,91 @@
+"""A node whose store's disk is not mounted, or which has another store than the rest, puts nothing there."""
+
+import asyncio
+import errno
+
+import pytest
+
+from headrace.broker import tier
+from headrace.tier.directory import INCOMING
+from headrace.tier.marking import MARK_PREFIX
+from tests.broker.copying import TIERED, TieredWorld, copied, fill, partition_of, tier_log_of
+from tests.broker.support import EARLIEST, TOPIC, until
+from tests.broker.test_tier_inspection import inspect
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tier, "RETRY_S", 0.01)
+    monkeypatch.setattr(tier, "RETRY_S_MAX", 0.01)
+
+
+def directory_world() -> TieredWorld:
+    world = TieredWorld()
+    world.open_object_store = None  # so it is a directory
+    return world
+
+
+@pytest.mark.parametrize("other", ["nothing", "bare", "begun"])
+async def test_a_node_that_starts_without_the_disk_of_its_store_waits_for_it(other: str) -> None:
+    with directory_world() as world:
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic(settings=TIERED)
+            await fill(client, 10)
+            await copied(served)
+            await until(lambda: partition_of(served).local_log_start_offset > 0)
+        world.memory.rename("/objects", "/away")
+        if other != "nothing":
+            world.memory.make_directory("/objects" if other == "bare" else f"/objects/{INCOMING}")
+        async with world.started() as served:
+            client = await served.client()
+            await fill(client, 10)
+            (told,) = await inspect(client)
+            assert "its disk is not mounted" in told["failure"]
+            local, end = partition_of(served).local_log_start_offset, partition_of(served).log_end_offset
+            await asyncio.sleep(0.05)
+            assert partition_of(served).local_log_start_offset == local < end - 10
+            if other == "nothing":
+                assert not world.memory.exists("/objects")
+            else:
+                assert world.memory.names("/objects") == ([] if other == "bare" else [INCOMING])
+                world.memory.remove_tree("/objects")
+            world.memory.rename("/away", "/objects")
+            await copied(served)
+            (told,) = await inspect(client)
+            assert told["failure"] is None and tier_log_of(served).highest_remote_offset == told["highest_remote"]
+            assert await client.offset(EARLIEST) == 0
+
+
+async def test_a_node_serves_though_the_directory_of_its_store_cannot_be_made_yet() -> None:
+    with directory_world() as world:
+        world.memory.fail("make_directory", "/objects*", errno.EROFS, times=1_000_000)
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic(settings=TIERED)
+            await fill(client, 10)
+            (told,) = await inspect(client)
+            assert "Read-only" in told["failure"]
+            world.memory.faults.clear()
+            await copied(served)
+
+
+async def test_the_objects_of_a_topic_are_not_forgotten_while_their_store_is_away() -> None:
+    with directory_world() as world:
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic(settings=TIERED)
+            await fill(client, 10)
+            await copied(served)
+            broker = served.node.broker
+            assert broker is not None and broker.tier is not None
+            world.memory.rename("/objects", "/away")
+            world.memory.make_directory("/objects")
+            await client.delete_topic(TOPIC)
+            await asyncio.sleep(0.3)  # many rounds
+            assert broker.image.tier_topics
+            world.memory.remove_tree("/objects")
+            world.memory.rename("/away", "/objects")
+            await until(lambda: not broker.image.tier_topics)
+            left = [key async for key, _ in broker.tier.store.list("")]
+            assert [key for key in left if not key.startswith(MARK_PREFIX)] == []
