@@ -18,6 +18,8 @@ def enforce(broker: Broker, partition: Hosted, now_ms: int) -> None:
     highest = None if broker.tier is None else broker.tier.highest_remote(partition)
     if highest is None:
         return
+    if not config.remote_log_copy_disable:
+        opened.roll_if_expired(now_ms, partition.high_watermark)
     if opened.enforce_local_retention(now_ms, partition.high_watermark, highest + 1):
         partition.local_log_start_moved(opened.local_log_start_offset)
         if partition.subscribers:  # who reads below it reads the tier, or is sent there
