@@ -106,7 +106,10 @@ class DirectoryStore:
         try:
             return await self._offload.run(lane, lambda: job(files))
         except OSError as error:
-            raise StoreUnavailable(f"The directory {self._root} fails at {key}: {error.strerror}.") from error
+            sentence = f"The directory {self._root} fails at {key}: {error.strerror}."
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                sentence += " Even to delete what has expired it needs a little room, for a manifest: make some."
+            raise StoreUnavailable(sentence) from error
 
     async def _look(self, lane: str, key: str, job: Callable[[Files], T]) -> T:
         """Raises ObjectMissing if there is no such object, in a store that is there."""

@@ -1,4 +1,4 @@
-"""A node whose store's disk is not mounted, or which has another store than the rest, puts nothing there."""
+"""A node and the directory that is its store: one that is not mounted, is another, cannot be made, or is full."""
 
 import asyncio
 import errno
