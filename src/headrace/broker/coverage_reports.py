@@ -16,7 +16,7 @@ from headrace.broker.roles import Replicator
 from headrace.core.cluster import ClusterImage
 from headrace.core.coverage import Edge
 from headrace.errors import ErrorCode
-from headrace.runtime import Clock
+from headrace.runtime import Clock, tell_bug
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,10 @@ class CoverageReports:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self.look()
+            try:
+                await self.look()
+            except Exception as bug:  # in one round: elections need the reports for the rest of the node's life
+                tell_bug("what replicas have on disk could not be told, and is looked at again", bug)
 
     async def look(self) -> None:
         """At all tiered partitions of this node; others cost nothing."""

@@ -19,7 +19,7 @@ from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import Manifest, SegmentRow, empty_manifest
 from headrace.errors import ErrorCode
 from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
-from headrace.runtime import Clock, Random
+from headrace.runtime import Clock, Random, tell_bug
 from headrace.tier import layout
 from headrace.tier.manifest import CorruptManifest, load
 from headrace.tier.marking import Marks, recognise
@@ -61,6 +61,8 @@ class TierLog:
         self.is_loaded = asyncio.Event()
         self.failure = ""
         """Why it is not loaded yet: one sentence."""
+        self.stopped = ""
+        """Why the last round of work on it ended early: a clause or a sentence."""
         self.is_over = False
         """This node does not lead it any more, under that epoch."""
         self.doubt: Doubt | None = None
@@ -286,7 +288,7 @@ class Tier:
                 log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, tier_log.failure)
             except Exception as bug:  # whatever it is must not cut the partition off for the rest of the node's life
                 tier_log.failure = f"Its manifest cannot be read: {bug or type(bug).__name__}."
-                log.exception("%s: its manifest cannot be read, and is tried again", tier_log.partition)
+                tell_bug(f"{tier_log.partition}: its manifest cannot be read, and is tried again", bug)
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
         self._loading.pop(tier_log, None)
