@@ -43,6 +43,7 @@ def partition(**other: Any) -> dict[str, Any]:
     [
         ({}, ["10 to 19", 1, 100, "15 to 39", 700, "none", ""]),
         ({"highest_remote": -1, "segments": []}, ["none", 0, 0, "15 to 39", 700, "none", ""]),
+        ({"copying": False}, ["10 to 19", 1, 100, "15 to 39", 700, "not copied", ""]),
         ({"lag_segments": 2, "lag_bytes": 9}, ["10 to 19", 1, 100, "15 to 39", 700, "2 segments, 9 bytes", ""]),
         (
             {"segments": [{"verdict": "divergent", "bytes": 1}, {"verdict": None, "bytes": 2}]},

@@ -120,7 +120,6 @@ def _status_row(partition: Document) -> list[object]:
     highest = partition.get("highest_remote")
     served = [one for one in partition.get("segments", ()) if one["verdict"] == "inside"]
     is_known = "log_start" in partition
-    lag = partition.get("lag_segments")
     return [
         partition["topic"],
         partition["partition"],
@@ -130,9 +129,18 @@ def _status_row(partition: Document) -> list[object]:
         UNKNOWN if highest is None else sum(one["bytes"] for one in served),
         _offsets(partition["local_log_start"], partition["log_end"] - 1) if is_known else UNKNOWN,
         partition.get("local_bytes", UNKNOWN),
-        UNKNOWN if lag is None else f"{lag} segments, {partition['lag_bytes']} bytes" if lag else "none",
+        _lag(partition),
         _note(partition),
     ]
+
+
+def _lag(partition: Document) -> str:
+    lag = partition.get("lag_segments")
+    if lag is None:
+        return UNKNOWN
+    if not partition.get("copying", True):
+        return "not copied"
+    return f"{lag} segments, {partition['lag_bytes']} bytes" if lag else "none"
 
 
 def _note(partition: Document) -> str:
