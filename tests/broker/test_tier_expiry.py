@@ -1,11 +1,16 @@
 """What goes from the tier: by retention, by settings, with its topic, and after trouble."""
 
 import asyncio
+import time
+from collections.abc import Sequence
+from unittest.mock import patch
 
 import pytest
 
 from headrace.controller.config_changes import DONE
 from headrace.controller.configs import Edit, EditKind
+from headrace.core.tier_lineage import RemoteLog
+from headrace.core.tiering import Kept, LocalSegment, log_start_by_retention
 from headrace.errors import ErrorCode
 from headrace.node_config import NotStarted
 from headrace.tier.layout import SegmentName, parse_key
@@ -56,6 +61,21 @@ async def test_remote_segments_expire_by_age_and_the_log_start_follows() -> None
 
         await until(lambda: world.segments() == {} and is_over())
         assert await client.offset(EARLIEST) == 10
+
+
+async def test_how_long_it_took_to_measure_a_log_is_told() -> None:
+    def slowly(remote: RemoteLog, local: Sequence[LocalSegment], kept: Kept, log_start: int, now_ms: int) -> int:
+        time.sleep(0.02)
+        return log_start_by_retention(remote, local, kept, log_start, now_ms)
+
+    with patch("headrace.broker.tier_expiry.log_start_by_retention", slowly):
+        async with tiering() as (_, served, client):
+            await fill(client, 10)
+            assert served.node.broker is not None and served.node.broker.tier is not None
+            metrics = served.node.broker.tier.metrics
+            await until(lambda: metrics.size_computation_ms >= 20)
+            (family,) = [one for one in metrics.families() if one.name.endswith("remotelogsizecomputationtime")]
+            assert family.samples[0].value >= 20
 
 
 async def test_local_retention_by_time_reaches_what_is_appended_to() -> None:

@@ -81,13 +81,16 @@ class Expiry:
             return self._broker.isr_updates.coverages.log_start_without_tier(partition)
         if not config.remote_storage_enable:
             return partition.log_start_offset
-        return log_start_by_retention(
+        began_s = self._broker.loop.time()
+        start = log_start_by_retention(
             tier_log.remote,
             local_segments(tier_log),
             Kept(config.retention_ms, config.retention_bytes),
             partition.log_start_offset,
             self._tier.clock.wall_ms(),
         )
+        self._metrics.size_computation_ms = (self._broker.loop.time() - began_s) * 1000
+        return start
 
     async def _delete(self, tier_log: TierLog, rows: Sequence[SegmentRow]) -> None:
         gone, failure = set(), ""
