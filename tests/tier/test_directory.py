@@ -211,3 +211,36 @@ async def test_a_process_that_lives_long_sweeps_more_than_once() -> None:
     now_ms += ABANDONED_MS + 1
     await store.put("c/b", [b"abc"])
     assert files.names(f"/objects/{INCOMING}") == []
+
+
+async def test_nothing_stays_of_a_topic_whose_objects_are_gone() -> None:
+    files = MemoryFiles()
+    store = opened(files)
+    await store.begin()
+    for key in ("c/t/0/a", "c/t/0/b", "c/t/1/a"):
+        await store.put(key, [b"abc"])
+    await store.delete("c/t/0/a")
+    assert files.names("/objects/c/t/0") == ["b"]
+    await store.delete("c/t/0/b")
+    assert files.names("/objects/c/t") == ["1"]
+    await store.delete("c/t/1/a")
+    assert sorted(files.names("/objects")) == [INCOMING, "c"] and files.names("/objects/c") == []
+    await store.delete("c/t/1/a")
+    await store.put("c/t/0/a", [b"again"])
+    assert await store.get("c/t/0/a", 0, 5) == b"again"
+
+
+async def test_a_directory_that_is_removed_before_it_is_used_is_made_again() -> None:
+    class Hasty(MemoryFiles):
+        hurry = 2
+
+        def link(self, old: str, new: str) -> None:
+            if self.hurry:
+                self.hurry -= 1
+                self.remove_directory(new.rpartition("/")[0])
+            super().link(old, new)
+
+    store = opened(Hasty())
+    await store.begin()
+    await store.put("c/t/0/a", [b"abc"])
+    assert await store.get("c/t/0/a", 0, 3) == b"abc"

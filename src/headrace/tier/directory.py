@@ -37,6 +37,7 @@ ABANDONED_MS = 24 * 3_600_000
 SWEEP_MS = 3_600_000
 """How often it is looked for such files, at most."""
 
+LINK_ATTEMPTS = 5
 READ_LANES = 4
 WRITE_LANE = "tier-write"
 
@@ -83,7 +84,7 @@ class DirectoryStore:
     async def delete(self, key: str) -> None:
         check_key(key)
         with suppress(ObjectMissing):
-            await self._look(WRITE_LANE, key, lambda files: _remove(files, self._path(key)))
+            await self._look(WRITE_LANE, key, lambda files: self._delete(files, self._path(key)))
 
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
         check_prefix(prefix)
@@ -154,13 +155,30 @@ class DirectoryStore:
             file.sync()
             file.close()
             self._sweep(files, beside)
-            files.make_directory(parent_of(path))
-            _link(files, beside, path)
+            self._link(files, beside, path)
             self._sync_directories(files, parent_of(path))
         finally:
             file.close()
             with suppress(FileNotFoundError):
                 files.remove(beside)
+
+    def _link(self, files: Files, beside: str, path: str) -> None:
+        for _ in range(LINK_ATTEMPTS):
+            try:
+                files.make_directory(parent_of(path))
+                return _link(files, beside, path)
+            except FileNotFoundError:
+                self._check_there(files)  # and if it is, somebody removed the directory, which was empty
+        raise StoreUnavailable(f"The directory of {path} goes again and again.")
+
+    def _delete(self, files: Files, path: str) -> None:
+        """With the directories of its partition and its topic, once they are empty."""
+        _remove(files, path)
+        empty = parent_of(path)
+        with suppress(OSError):  # it is not empty, or somebody else was faster
+            while parent_of(parent_of(empty)).startswith(self._root):
+                files.remove_directory(empty)
+                empty = parent_of(empty)
 
     def _sync_directories(self, files: Files, path: str) -> None:
         """A name is durable when all directories above it are, whoever made them."""
