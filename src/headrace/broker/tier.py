@@ -281,11 +281,9 @@ class Tier:
                     await self._load_once(tier_log)
                 break
             except (StoreUnavailable, CorruptManifest, MetadataStoreError) as failure:
-                tier_log.failure = str(failure)
-                log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, failure)
+                self._cannot_load(tier_log, str(failure))
             except ObjectMissing as missing:
-                tier_log.failure = f"There is no object {missing}, its manifest."
-                log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, tier_log.failure)
+                self._cannot_load(tier_log, f"There is no object {missing}, its manifest.")
             except Exception as bug:  # whatever it is must not cut the partition off for the rest of the node's life
                 tier_log.failure = f"Its manifest cannot be read: {bug or type(bug).__name__}."
                 tell_bug(f"{tier_log.partition}: its manifest cannot be read, and is tried again", bug)
@@ -298,6 +296,12 @@ class Tier:
         for told in self.on_loaded:
             told(tier_log)
         tier_log.is_loaded.set()
+
+    def _cannot_load(self, tier_log: TierLog, why: str) -> None:
+        """It is tried for as long as it takes: the same reason is told once."""
+        if tier_log.failure != why:
+            log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, why)
+        tier_log.failure = why
 
     async def _load_once(self, tier_log: TierLog) -> None:
         """As the store has it, which the image may not yet: this node may have heard by another way that it leads."""
