@@ -6,10 +6,13 @@ import errno
 import pytest
 
 from headrace.broker import tier
+from headrace.storage.memory_files import MemoryFiles
+from headrace.tier import directory_reserve
 from headrace.tier.directory import INCOMING
 from headrace.tier.marking import MARK_PREFIX
 from tests.broker.copying import TIERED, TieredWorld, copied, fill, partition_of, tier_log_of
 from tests.broker.support import EARLIEST, TOPIC, until
+from tests.broker.test_tier_expiry import alter
 from tests.broker.test_tier_inspection import inspect
 
 
@@ -89,3 +92,43 @@ async def test_the_objects_of_a_topic_are_not_forgotten_while_their_store_is_awa
             await until(lambda: not broker.image.tier_topics)
             left = [key async for key, _ in broker.tier.store.list("")]
             assert [key for key in left if not key.startswith(MARK_PREFIX)] == []
+
+
+class SmallDisk(MemoryFiles):
+    """So much fits below /objects."""
+
+    room_bytes = 1 << 40
+
+    def _check(self, path: str, size: int) -> None:
+        if path.startswith("/objects/") and self.directory("/objects").size_bytes + size > self.room_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    def enter(self, operation: str, path: str, size: int = 0, life: int | None = None) -> int:
+        if operation == "write":
+            self._check(path, size)
+        return super().enter(operation, path, size, life)
+
+    def reserve(self, path: str, size: int) -> None:
+        self._check(path, size)
+        super().reserve(path, size)
+
+
+async def test_a_full_store_is_emptied_by_expiry_and_copies_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_reserve, "RESERVE_BYTES", 20_000)
+    with directory_world() as world:
+        disk = world.files = SmallDisk(world.clock.wall_ms)
+        async with world.started() as served:
+            client = await served.client()
+            await client.create_topic(settings=TIERED)
+            await fill(client, 30)
+            await copied(served)
+            disk.room_bytes = disk.directory("/objects").size_bytes
+            await fill(client, 10)
+            broker = served.node.broker
+            assert broker is not None and broker.tier is not None
+            failed = broker.tier.metrics.of(TOPIC)
+            await until(lambda: failed.copy_errors > 0)
+            assert await alter(served, retention_bytes="600") == 0
+            await copied(served)
+            assert partition_of(served).log_start_offset > 0
+            assert disk.exists(f"/objects/{directory_reserve.RESERVE}")

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ import pytest
 from headrace.storage.memory_files import MemoryFiles, ProcessDied
 from headrace.storage.os_files import OsFiles
 from headrace.tier.directory import ABANDONED_MS, INCOMING, DirectoryStore
+from headrace.tier.directory_reserve import RESERVE
 from headrace.tier.probing import probe
 from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
 
@@ -107,8 +109,10 @@ async def test_a_put_that_loses_or_fails_leaves_no_file_behind() -> None:
     with pytest.raises(ObjectExists):
         await put(store)
     for operation in ("write", "sync", "link", "sync_directory"):
+        with suppress(FileNotFoundError):
+            files.remove(f"/objects/{RESERVE}")
         files.fail(operation, "*", errno.ENOSPC)
-        with pytest.raises(StoreUnavailable, match=r"No space left .* make some"):
+        with pytest.raises(StoreUnavailable, match=r"No space left .* makes room"):
             await store.put("c/other", [b"abc"])
         files.faults.clear()
         await store.delete("c/other")
@@ -224,7 +228,7 @@ async def test_nothing_stays_of_a_topic_whose_objects_are_gone() -> None:
     await store.delete("c/t/0/b")
     assert files.names("/objects/c/t") == ["1"]
     await store.delete("c/t/1/a")
-    assert sorted(files.names("/objects")) == [INCOMING, "c"] and files.names("/objects/c") == []
+    assert sorted(files.names("/objects")) == [INCOMING, RESERVE, "c"] and files.names("/objects/c") == []
     await store.delete("c/t/1/a")
     await store.put("c/t/0/a", [b"again"])
     assert await store.get("c/t/0/a", 0, 5) == b"again"
@@ -244,3 +248,22 @@ async def test_a_directory_that_is_removed_before_it_is_used_is_made_again() -> 
     await store.begin()
     await store.put("c/t/0/a", [b"abc"])
     assert await store.get("c/t/0/a", 0, 3) == b"abc"
+
+
+async def test_room_is_kept_for_what_is_small_and_comes_back_when_something_is_deleted() -> None:
+    files = made()
+    store = opened(files)
+    await store.begin()
+    reserve = f"/objects/{RESERVE}"
+    files.fail("write", "*", errno.ENOSPC)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await put(store)
+    assert files.exists(reserve)
+    files.fail("write", "*", errno.ENOSPC)
+    await store.put("c/small", [b"a manifest"])
+    assert not files.exists(reserve)
+    files.fail("write", "*", errno.ENOSPC)
+    with pytest.raises(StoreUnavailable, match="No space left"):
+        await store.put("c/other", [b"a manifest"])
+    await store.delete("c/small")
+    assert files.exists(reserve) and await stored(store) == {}

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from headrace.runtime import Offload, Random
 from headrace.storage.files import File, Files, parent_of
+from headrace.tier.directory_reserve import FULL, SMALL_BYTES_MAX, Reserve
 from headrace.tier.layout import new_id
 from headrace.tier.store import (
     FilePart,
@@ -58,6 +59,7 @@ class DirectoryStore:
         self._files = {lane: files.apart() for lane in (WRITE_LANE, *map(_read_lane, range(READ_LANES)))}
         self._reads = 0
         self._swept_ms = 0
+        self._reserve = Reserve(self._root)
 
     async def begin(self) -> None:
         await self._run(WRITE_LANE, INCOMING, self._begin)
@@ -65,7 +67,7 @@ class DirectoryStore:
     async def put(self, key: str, parts: Sequence[Source]) -> None:
         check_key(key)
         beside = f"{self._root}/{INCOMING}/{new_id(self._random.bits(128))}"
-        await self._run(WRITE_LANE, key, lambda files: self._put(files, beside, self._path(key), parts))
+        await self._run(WRITE_LANE, key, lambda files: self._put_by_reserve(files, beside, self._path(key), parts))
 
     async def get(self, key: str, start: int, end: int) -> bytes:
         check_key(key)
@@ -108,8 +110,8 @@ class DirectoryStore:
             return await self._offload.run(lane, lambda: job(files))
         except OSError as error:
             sentence = f"The directory {self._root} fails at {key}: {error.strerror}."
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                sentence += " Even to delete what has expired it needs a little room, for a manifest: make some."
+            if error.errno in FULL:
+                sentence += " Nothing is copied before something expires, or somebody makes room."
             raise StoreUnavailable(sentence) from error
 
     async def _look(self, lane: str, key: str, job: Callable[[Files], T]) -> T:
@@ -128,6 +130,7 @@ class DirectoryStore:
 
     def _begin(self, files: Files) -> None:
         files.make_directory(f"{self._root}/{INCOMING}")
+        self._reserve.keep(files)
         files.sync_directory(self._root)
         files.sync_directory(parent_of(self._root))
 
@@ -144,6 +147,17 @@ class DirectoryStore:
                 "or it is another directory than the one that was used."
             )
 
+    def _put_by_reserve(self, files: Files, beside: str, path: str, parts: Sequence[Source]) -> None:
+        """What is small, and is no segment, may use what is kept for it."""
+        try:
+            self._put(files, beside, path, parts)
+        except OSError as error:
+            small = [part for part in parts if not isinstance(part, FilePart)]
+            is_small = len(small) == len(parts) and sum(map(len, small)) <= SMALL_BYTES_MAX
+            if error.errno not in FULL or not is_small or not self._reserve.spend(files):
+                raise
+            self._put(files, beside, path, parts)
+
     def _put(self, files: Files, beside: str, path: str, parts: Sequence[Source]) -> None:
         try:
             file = files.create(beside)
@@ -151,6 +165,8 @@ class DirectoryStore:
             self._check_there(files)
             raise
         try:
+            if any(isinstance(part, FilePart) for part in parts) and not self._reserve.keep(files):
+                raise OSError(errno.ENOSPC, "No space left on device", path)
             _fill(file, parts)
             file.sync()
             file.close()
@@ -174,6 +190,8 @@ class DirectoryStore:
     def _delete(self, files: Files, path: str) -> None:
         """With the directories of its partition and its topic, once they are empty."""
         _remove(files, path)
+        if self._reserve.is_spent:
+            self._reserve.keep(files)
         empty = parent_of(path)
         with suppress(OSError):  # it is not empty, or somebody else was faster
             while parent_of(parent_of(empty)).startswith(self._root):
@@ -193,6 +211,7 @@ class DirectoryStore:
         if 0 <= now_ms - self._swept_ms < SWEEP_MS:
             return
         self._swept_ms = now_ms
+        self._reserve.keep(files)
         for name in files.names(parent_of(newest)):
             path = f"{parent_of(newest)}/{name}"
             with suppress(FileNotFoundError):  # others sweep too
