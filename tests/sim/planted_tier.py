@@ -83,7 +83,7 @@ def nobody_is_thin(*_: Any) -> frozenset[int]:
 
 TIER_RULES: dict[str, tuple[Any, str, Any, int, frozenset[str]]] = {
     "tier: local deletion": (Tier, "highest_remote", all_is_remote, 3, frozenset({"hole"})),
-    "tier: lineage": (tier_lineage, "verdict", everything_is_inside, 265, frozenset({"divergent segment served"})),
+    "tier: lineage": (tier_lineage, "verdict", everything_is_inside, 326, frozenset({"divergent segment served"})),
     "tier: fence": (TierPointers, "_leads", lambda *_: True, 8, frozenset({"deposed leader"})),
     "tier: in doubt": (TierPointers, "publish", doubt_is_refusal, 44, frozenset({"dangling reference"})),
     "tier: log start": (
@@ -97,8 +97,8 @@ TIER_RULES: dict[str, tuple[Any, str, Any, int, frozenset[str]]] = {
     "tier: deleted topics": (TierTopics, "look", nothing, 1, frozenset({"orphan"})),
     "tier: order of expiry": (Expiry, "expire", deletes_first, 1, frozenset({"dangling reference", "hole"})),
     "tier: epochs of followers": (replicator_logs, "begin_from_tier", begins_without_epochs, 3, frozenset({"hole"})),
-    "1303: filter": (election, "order", only_fat_ones, 258, frozenset({"without a leader"})),
-    "1303: order": (election, "order", thin_or_not, 24, frozenset({"wrong leader"})),
-    "1303: going back": (duties, "thin_of", nobody_is_thin, 24, frozenset({"wrong leader"})),
+    "1303: filter": (election, "order", only_fat_ones, 284, frozenset({"without a leader"})),
+    "1303: order": (election, "order", thin_or_not, 86, frozenset({"wrong leader"})),
+    "1303: going back": (duties, "thin_of", nobody_is_thin, 86, frozenset({"wrong leader"})),
 }
 """What is replaced, its name, by what, a seed that finds it, and what it shows itself by."""

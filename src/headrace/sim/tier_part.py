@@ -12,7 +12,7 @@ from headrace.sim.electing import ElectionObserver
 from headrace.sim.history import EXPIRES, Began, DeleteAsked, History
 from headrace.sim.observer import find
 from headrace.sim.tier_observer import TierObserver
-from headrace.sim.tier_readers import read_all, reread, seek
+from headrace.sim.tier_readers import Seeker, read_all, reread
 from headrace.sim.tier_writers import come_and_go, delete_oldest, scribble
 from headrace.sim.tiering import KEPT, PARTITIONS, SHORT, UNCLEAN, UNCLEAN_PARTITIONS, Tier
 from headrace.sim.world import World
@@ -81,7 +81,8 @@ class TierPart:
 
     def _seek(self, outside: Outside) -> Coroutine[Any, Any, None]:
         random = self._world.random_for("seeker")
-        return seek(self._world, self._work, "seeker", outside, random, self.log_start, UNCLEAN_PARTITIONS)
+        unclean = UNCLEAN_PARTITIONS
+        return Seeker(self._world, self._work, "seeker", outside, random, self.log_start, unclean).run()
 
     def _delete(self, outside: Outside) -> Coroutine[Any, Any, None]:
         random = self._world.random_for("deleter")

@@ -198,15 +198,3 @@ def _wanted(random: Random, partition: TopicPartition, offset: int) -> FetchTopi
     max_bytes = random.choice((1, 400, 1 << 20))
     asked = FetchPartition(partition=partition.partition, fetch_offset=offset, partition_max_bytes=max_bytes)
     return FetchTopic(topic=partition.topic, partitions=[asked])
-
-
-async def seek(
-    world: World,
-    work: Work,
-    name: str,
-    outside: Outside,
-    random: Random,
-    log_start: LogStart,
-    unclean: Sequence[TopicPartition],
-) -> None:
-    await Seeker(world, work, name, outside, random, log_start, unclean).run()
