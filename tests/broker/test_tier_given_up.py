@@ -1,6 +1,9 @@
 """A topic whose tier is given up begins where replicas have it on their own disks, whoever leads (T8-5)."""
 
 import asyncio
+from unittest.mock import patch
+
+import pytest
 
 from headrace.controller.config_changes import DONE
 from headrace.controller.configs import Edit, EditKind
@@ -66,14 +69,31 @@ async def reads_from_its_beginning(trio: Trio, leader: int) -> None:
     client.peer.close()
 
 
-def test_the_log_begins_where_every_replica_in_sync_has_it() -> None:
+@pytest.mark.parametrize("meanwhile", ["nothing", "it restarts", "its log was not opened", "another leads"])
+def test_the_log_begins_where_every_replica_in_sync_has_it(meanwhile: str) -> None:
     async def scenario(trio: Trio) -> None:
         await with_a_thin_replica(trio)
+        leader = 1
+        if meanwhile == "it restarts":
+            await trio.world.nodes[2].stop()
+            trio.world.nodes[2].start()
+            await trio.serves(3)
+            await trio.until(lambda: any(member.broker_id == 3 for member in trio.record().isr))
+        elif meanwhile == "its log was not opened":  # since it has restarted
+            leadership = trio.partition(leader).leadership
+            assert leadership is not None
+            told = trio.broker(3).isr_updates.coverages
+            told.report = lambda _: None
+            told.forget_all_but([])
+            leadership.followers[3].coverage = None
+        elif meanwhile == "another leads":  # and has heard from nobody yet
+            leader = 2
+            await trio.move_to(leader)
         thin_start = trio.partition(3).local_log_start_offset
         await give_up(trio)
-        assert trio.partition(1).log_start_offset >= thin_start
-        await reads_from_its_beginning(trio, 1)
-        before = trio.partition(1).log_start_offset
+        assert trio.partition(leader).log_start_offset >= thin_start
+        await reads_from_its_beginning(trio, leader)
+        before = trio.partition(leader).log_start_offset
         await trio.move_to(3)
         await reads_from_its_beginning(trio, 3)
         assert trio.partition(3).log_start_offset == before
@@ -81,14 +101,27 @@ def test_the_log_begins_where_every_replica_in_sync_has_it() -> None:
     play(scenario, SETTINGS, replicates=True)
 
 
+def test_nothing_goes_from_the_tier_before_every_replica_in_sync_has_fetched_from_its_leader() -> None:
+    async def scenario(trio: Trio) -> None:
+        await with_a_thin_replica(trio)
+        with patch("headrace.broker.replicator_fetcher.fetch_request", side_effect=ConnectionError("planted")):
+            await trio.move_to(2)
+            coverages, partition = trio.broker(2).isr_updates.coverages, trio.partition(2)
+            assert coverages.log_start_without_tier(partition) is None
+        await trio.until(lambda: coverages.log_start_without_tier(partition) is not None)
+        assert coverages.log_start_without_tier(partition) == trio.partition(3).local_log_start_offset
+
+    play(scenario, SETTINGS, replicates=True)
+
+
 def test_a_replica_that_has_not_told_what_it_has_leaves_no_hole_when_it_leads() -> None:
     async def scenario(trio: Trio) -> None:
         await with_a_thin_replica(trio)
-        trio.broker(3).isr_updates.coverages.report = lambda _: None
-        leadership = trio.partition(1).leadership
-        assert leadership is not None
-        leadership.followers[3].coverage = None
-        await give_up(trio)
+        with patch("headrace.broker.local_coverage.Coverages.of", lambda *_: None):
+            leadership = trio.partition(1).leadership
+            assert leadership is not None
+            leadership.followers[3].coverage = None
+            await give_up(trio)
         assert trio.partition(3).log_start_offset < trio.partition(3).local_log_start_offset
         await trio.move_to(3)
         await reads_from_its_beginning(trio, 3)

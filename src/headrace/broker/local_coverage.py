@@ -43,9 +43,13 @@ class Coverages:
         """What the leaders of followed partitions were told last."""
 
     def of(self, partition: Hosted) -> LocalCoverage | None:
-        """Also where the tier is being given up, and this disk has not all: the log is to begin where it does."""
-        is_told = partition.config.remote_storage_enable or is_short(partition)
-        return self.report(partition) if is_told else None
+        """Also where the tier is being given up, and this disk has not all: the log is to begin where it does. That is
+        told of a log that was not opened since the start too."""
+        if partition.config.remote_storage_enable:
+            return self.report(partition)
+        if is_short(partition):
+            return self.report(partition) or LocalCoverage(partition.local_log_start_offset, 0, 0, False)
+        return None
 
     # For followers.
 
@@ -89,14 +93,19 @@ class Coverages:
                 found[member] = local
         return found
 
-    def log_start_without_tier(self, partition: Hosted) -> int:
-        """Where every member of the ISR that has said so has the log on its own disk. Only for its leader."""
+    def log_start_without_tier(self, partition: Hosted) -> int | None:
+        """Where every member of the ISR has the log on its own disk. Only for its leader. None while a member has not
+        fetched from it: nobody knows what that one has."""
         starts = [partition.local_log_start_offset]
         leadership = partition.leadership
         for member, _ in () if leadership is None else leadership.record.isr:
             assert leadership is not None
             follower = leadership.followers.get(member)
-            if follower is not None and follower.coverage is not None:
+            if follower is None:
+                continue  # the leader
+            if follower.offset == UNKNOWN_OFFSET:
+                return None
+            if follower.coverage is not None:
                 starts.append(follower.coverage.local_log_start)
         return min(max(starts), partition.high_watermark)
 

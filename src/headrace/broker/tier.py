@@ -69,6 +69,8 @@ class TierLog:
         self.uploaded: set[str] = set()
         """Rows whose objects are stored, and that no manifest in force has finished yet."""
         self.is_publishing = False
+        self.given_up_ms: int | None = None
+        """When it was first seen, by the monotonic clock, that all of it is to go, and none is to be copied."""
         self.rounds_to_sweep = 0
         self._was_swept = False
         self._remote: RemoteLog | None = None

@@ -21,6 +21,9 @@ from headrace.tier.store import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
+TOLD_WITHIN_MS = 3_000
+"""Followers look once a second whether there is something to tell."""
+
 
 class Expiry:
     def __init__(self, broker: Broker, tier: Tier) -> None:
@@ -74,11 +77,12 @@ class Expiry:
     def _log_start(self, tier_log: TierLog) -> int:
         """Where the log begins by retention; where it begins on all disks, if the tier is to have nothing of it.
 
-        What one replica in sync does not have would be a hole as soon as that one leads.
+        What one replica in sync does not have would be a hole as soon as that one leads. Raises Stopped.
         """
         partition, config = tier_log.partition, tier_log.partition.config
         if self._is_disabled(tier_log):
-            return self._broker.isr_updates.coverages.log_start_without_tier(partition)
+            return self._start_on_all_disks(tier_log)
+        tier_log.given_up_ms = None
         if not config.remote_storage_enable:
             return partition.log_start_offset
         began_s = self._broker.loop.time()
@@ -90,6 +94,18 @@ class Expiry:
             self._tier.clock.wall_ms(),
         )
         self._metrics.size_computation_ms = (self._broker.loop.time() - began_s) * 1000
+        return start
+
+    def _start_on_all_disks(self, tier_log: TierLog) -> int:
+        """Followers are given some time to hear that the tier is given up, and to tell. Raises Stopped."""
+        partition, now_ms = tier_log.partition, self._tier.clock.monotonic_ms()
+        if tier_log.given_up_ms is None:
+            tier_log.given_up_ms = now_ms
+        start = self._broker.isr_updates.coverages.log_start_without_tier(partition)
+        leadership = partition.leadership
+        is_alone = leadership is None or len(leadership.record.isr) == 1
+        if start is None or (not is_alone and now_ms - tier_log.given_up_ms < TOLD_WITHIN_MS):
+            raise Stopped("its replicas have not said yet what they have on their disks")
         return start
 
     async def _delete(self, tier_log: TierLog, rows: Sequence[SegmentRow]) -> None:
