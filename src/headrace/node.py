@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
+from headrace.broker import tier_missing
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
 from headrace.broker.cleaner import Cleaner
@@ -38,7 +39,7 @@ from headrace.broker.tier import Tier
 from headrace.broker.tier_fetching import reads_for
 from headrace.broker.tier_following import TierFollowing
 from headrace.broker.tier_lookups import TierLookups
-from headrace.broker.tier_retention import before_leading, local_coverage
+from headrace.broker.tier_retention import before_leading, begin_on_disk, local_coverage
 from headrace.broker.tier_work import TierWork
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -294,9 +295,15 @@ class Node:
         return broker
 
     async def _add_tier(self, broker: Broker) -> None:
-        """Raises NotStarted for a store that cannot be used."""
+        """Raises NotStarted for a store that cannot be used, and without one where topics need it."""
         config, ports = broker.config, self._ports
+        broker.roles.on_leading.append(partial(begin_on_disk, broker))
         if not config.remote_log_storage_system_enable:
+            if (refusal := tier_missing.refusal(broker.image)) is not None:
+                raise NotStarted(refusal)
+            if config.remote_storage_url:
+                log.warning("remote.storage.url has no effect, since remote.log.storage.system.enable is false")
+            broker.controller.listen(tier_missing.watch(broker.image))
             return
         try:
             store = (
@@ -311,6 +318,7 @@ class Node:
                 store=store,
                 image=broker.image,
                 pointers=broker.controller.tier_pointers,
+                marks=broker.controller.tier_mark,
             )
             self._parts.append(_Part(tier.close, tier.close))
             await tier.prove(self._end_at_once)

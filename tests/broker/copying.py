@@ -11,6 +11,7 @@ from headrace.core.tier_rows import COPY_FINISHED, Manifest, SegmentRow
 from headrace.storage.memory_files import MemoryFiles
 from headrace.tier.layout import SegmentName, parse_key
 from headrace.tier.manifest import decode
+from headrace.tier.marking import MARK_PREFIX
 from headrace.tier.memory import MemoryBucket, MemoryStore
 from headrace.tier.store import Source
 from tests.broker.support import TOPIC, Client, Served, World, records_of, until
@@ -111,7 +112,11 @@ class TieredWorld(World):
         named = set() if pointer is None else {pointer.manifest}
         rows = {} if pointer is None else {row.id for row in self.manifest(pointer).rows}
         named |= {key for row_id, key in self.segments().items() if row_id in rows}
-        return sorted(self.bucket.objects.keys() - named)
+        return sorted(self.objects().keys() - named)
+
+    def objects(self) -> dict[str, bytes]:
+        """All but the mark of the store."""
+        return {key: content for key, content in self.bucket.objects.items() if not key.startswith(MARK_PREFIX)}
 
     def manifest(self, pointer: Pointer) -> Manifest:
         return decode(self.bucket.objects[pointer.manifest])

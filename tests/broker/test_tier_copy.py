@@ -23,7 +23,7 @@ from tests.broker.copying import (
 )
 from tests.broker.support import TOPIC, Served, delete_records, until
 
-PROBED = 3
+PROBED = 4
 """Calls of the store before a node serves."""
 KEPT_LOCALLY = {"local.retention.bytes": "-1"}
 

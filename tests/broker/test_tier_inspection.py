@@ -4,10 +4,13 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 
+from headrace.broker.tier_work import REMIND_MS
 from headrace.tier.manifest import decode
+from headrace.tier.memory import Mishap
 from headrace.wire.messages.inspection import InspectRequest, InspectResponse
-from tests.broker.copying import TieredWorld, copied, fill, partition_of, rows_of, tier_log_of, tiering
+from tests.broker.copying import TIERED, TieredWorld, copied, fill, partition_of, rows_of, tier_log_of, tiering
 from tests.broker.support import TOPIC, Client, until
 
 
@@ -71,3 +74,49 @@ async def test_what_waits_to_be_copied_is_told_and_why_nothing_is_known() -> Non
             tier_log.manifest, tier_log.failure = None, "The store is down."
             (told,) = await inspect(client)
             assert told["failure"] == "The store is down." and "segments" not in told
+
+
+async def test_why_copies_fail_is_told_until_they_succeed() -> None:
+    async with tiering() as (world, served, client):
+        world.bucket.mishap = lambda operation, _: Mishap(fails=operation == "put")
+        await fill(client, 10)
+        await until(lambda: tier_log_of(served).stopped)
+        (told,) = await inspect(client)
+        assert told["failure"] and told["copying"] and told["lag_segments"] > 0
+        world.bucket.mishap = lambda *_: Mishap()
+        await until(lambda: not tier_log_of(served).stopped)
+        await copied(served)
+        (told,) = await inspect(client)
+        assert told["failure"] is None and told["lag_segments"] == 0
+
+
+async def test_where_nothing_is_copied_nothing_lags() -> None:
+    async with tiering(topic={"remote.log.copy.disable": "true"}) as (_, served, client):
+        await fill(client, 10)
+        assert len(partition_of(served).log.segments) > 2
+        await until(lambda: tier_log_of(served).is_loaded.is_set())
+        (told,) = await inspect(client)
+        assert (told["copying"], told["lag_segments"], told["lag_bytes"]) == (False, 0, 0)
+
+
+async def test_a_store_that_is_away_is_one_line_for_all_partitions_and_rounds(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "headrace.broker.tier_work")
+    async with tiering() as (world, _, client):
+        await client.create_topic("others", settings=TIERED)
+        tries = 0
+
+        def mishap(operation: str, _: str) -> Mishap:
+            nonlocal tries
+            tries += operation == "put"
+            return Mishap(fails=operation == "put")
+
+        world.bucket.mishap = mishap
+        await fill(client, 10)
+        await fill(client, 10, "others")
+        await until(lambda: tries > 20)
+        assert caplog.text.count("goes on later") == 1
+        world.clock.now_ms += REMIND_MS
+        await until(lambda: caplog.text.count("goes on later") == 2)
+        assert "work on its tier (and of 1 others) goes on later" in caplog.text
+        world.bucket.mishap = lambda *_: Mishap()
+        await until(lambda: "work on the tier goes on\n" in caplog.text)

@@ -83,7 +83,7 @@ def test_one_broker_is_a_cluster_too(bootstrap: str, topic: str) -> None:
     assert headrace("cluster", "sessions", *asking).returncode == 0
     lines = headrace("cluster", "why", topic, "0", *asking).stdout.decode().splitlines()
     assert lines[0].startswith(f"{topic}-0: node ") and lines[0].endswith("leads: it is the first replica")
-    assert lines[1] == "The topic is not tiered: every replica has all of it"
+    assert lines[1] == "The topic is not tiered: the log begins where its leader has it on its own disk"
     assert json.loads(headrace("cluster", "why", topic, "0", "--json", *asking).stdout)["held_back"] is False
     assert "there is no partition" in headrace("cluster", "why", topic, "1", *asking).said
 

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.cli import tier
 from headrace.cli.outcome import Failure
-from headrace.cli.tier_verify import check
+from headrace.cli.tier_verify import NOBODY, Checked, check
 from headrace.core.tier_rows import Manifest
 from headrace.storage.os_files import OsFiles
 from headrace.system import SystemRandom, ThreadOffload
@@ -43,6 +43,7 @@ def partition(**other: Any) -> dict[str, Any]:
     [
         ({}, ["10 to 19", 1, 100, "15 to 39", 700, "none", ""]),
         ({"highest_remote": -1, "segments": []}, ["none", 0, 0, "15 to 39", 700, "none", ""]),
+        ({"copying": False}, ["10 to 19", 1, 100, "15 to 39", 700, "not copied", ""]),
         ({"lag_segments": 2, "lag_bytes": 9}, ["10 to 19", 1, 100, "15 to 39", 700, "2 segments, 9 bytes", ""]),
         (
             {"segments": [{"verdict": "divergent", "bytes": 1}, {"verdict": None, "bytes": 2}]},
@@ -70,6 +71,7 @@ async def stored(directory: Path, content: bytes | None, manifest: bytes | None)
     segment = stored_segment(base_offset=10)
     offload = ThreadOffload()
     store = DirectoryStore(str(directory), OsFiles(open_files_max=8), offload, SystemRandom())
+    await store.begin()
     whole = encode(Manifest("0" * 32, 0, 2, 1, 10, (segment.row,)))
     await store.put(MANIFEST, [whole if manifest is None else manifest])
     await store.put(SEGMENT, [bytes(segment.content) if content is None else content])
@@ -123,3 +125,87 @@ async def test_a_store_that_cannot_be_opened_is_a_sentence(tmp_path: Path) -> No
 
     with pytest.raises(Failure, match="Cannot use"):
         await check([told], "ftp://somewhere", again)
+
+
+async def test_a_manifest_that_is_replaced_meanwhile_is_followed(tmp_path: Path) -> None:
+    told = await stored(tmp_path, None, None)
+    asked = 0
+
+    async def again() -> list[dict[str, Any]]:
+        nonlocal asked
+        asked += 1
+        return [{**told, "manifest": "c/t/0/manifest-0"} if asked == 1 else told]
+
+    checked = await check([{**told, "manifest": "c/t/0/manifest-gone"}], None, again)
+    assert (checked.segments, checked.problems, checked.left_out) == (1, [], []) and asked == 2
+    assert checked.bytes > 0
+
+
+async def test_a_manifest_that_is_missing_or_empty_is_a_problem(tmp_path: Path) -> None:
+    told = await stored(tmp_path, None, None)
+
+    async def again() -> list[dict[str, Any]]:
+        return [told]
+
+    (tmp_path / MANIFEST).write_bytes(b"")
+    (problem,) = (await check([told], None, again)).problems
+    assert problem["problem"] == "The manifest is empty."
+    (tmp_path / MANIFEST).unlink()
+    (problem,) = (await check([told], None, again)).problems
+    assert problem["problem"] == "The object is missing."
+
+
+async def test_what_was_not_checked_is_told_and_never_no_problem(tmp_path: Path) -> None:
+    told = await stored(tmp_path, None, None)
+    waiting = {"topic": "t", "partition": 1, "leader_epoch": 3, "failure": "The store is down.", "manifest": None}
+    starting = {**waiting, "partition": 2, "failure": None}
+
+    async def again() -> list[dict[str, Any]]:
+        return [told, waiting, starting]
+
+    expected = [("t", index) for index in range(4)]
+    checked = await check(await again(), None, again, expected)
+    assert checked.problems == [] and checked.segments == 1
+    assert {one["partition"]: one["reason"] for one in checked.left_out} == {
+        1: "The store is down.",
+        2: "Its leader has not read its manifest yet.",
+        3: NOBODY,
+    }
+    assert tier.summary(checked) == "3 partitions not checked"
+    assert tier.summary(Checked(1, 100, [], [])) == "no problem"
+    assert tier.summary(Checked(0, 0, [], [])) == "there was nothing to check"
+
+
+async def test_a_partition_whose_manifest_never_stands_still_or_that_goes_is_left_out(tmp_path: Path) -> None:
+    told = await stored(tmp_path, None, None)
+    asked = 0
+
+    async def moving() -> list[dict[str, Any]]:
+        nonlocal asked
+        asked += 1
+        return [{**told, "manifest": f"c/t/0/manifest-gone-{asked}"}]
+
+    async def gone() -> list[dict[str, Any]]:
+        return []
+
+    for again in (moving, gone):
+        checked = await check([{**told, "manifest": "c/t/0/manifest-gone"}], None, again)
+        assert (checked.segments, checked.problems, len(checked.left_out)) == (0, [], 1)
+
+
+async def test_a_directory_that_is_not_there_is_a_sentence_and_is_not_made(tmp_path: Path) -> None:
+    told = await stored(tmp_path / "objects", None, None)
+
+    async def again() -> list[dict[str, Any]]:
+        return [told]
+
+    with pytest.raises(Failure, match=r"not mounted.* Give --store"):
+        await check([told], str(tmp_path / "none"), again)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_topic_without_a_tier_is_not_checked_and_that_is_told(bootstrap: str) -> None:
+    assert headrace("topic", "create", "untiered", "--bootstrap", bootstrap).returncode == 0
+    done = headrace("tier", "verify", "untiered", "--bootstrap", bootstrap)
+    assert done.returncode == 1 and "not all that is in the tier was checked" in done.said
+    assert b"untiered-0 was not checked" in done.stdout and b"no problem" not in done.stdout

@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from headrace.system import SystemRandom, ThreadOffload
+from headrace.tier.marking import MARK_PREFIX
 from headrace.tier.opening import open_for_tools
 from tests.cluster.tiered import (
     EARLIEST_LOCAL,
@@ -93,7 +94,7 @@ async def stored(url: str) -> set[str]:
     offload = ThreadOffload()
     store = open_for_tools(url, offload, SystemRandom())
     try:
-        return {key async for key, _ in store.list("")}
+        return {key async for key, _ in store.list("") if not key.startswith(MARK_PREFIX)}
     finally:
         await store.close()
         offload.close()

@@ -20,6 +20,11 @@ def test_a_topic_is_tiered_only_where_there_is_a_tier() -> None:
     assert tier_refusal(WITH, None, TIERED) is None
     assert "remote.log.storage.system.enable is false" in str(tier_refusal(WITHOUT, None, TIERED))
     assert tier_refusal(WITHOUT, None, topic()) is None
+    assert tier_refusal(WITHOUT, topic(), TIERED) is not None
+
+
+def test_a_controller_without_a_tier_changes_other_settings_of_a_tiered_topic() -> None:
+    assert tier_refusal(WITHOUT, TIERED, topic(remote_storage_enable="true", retention_ms="1000")) is None
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])

@@ -112,8 +112,15 @@ def test_files_and_directories_are_renamed_and_removed(files: Files, root: str) 
     files.remove(f"{root}/gone/b")
     assert files.names(f"{root}/gone") == []
     files.create(f"{root}/gone/again")
+    with pytest.raises(OSError, match="not empty"):
+        files.remove_directory(f"{root}/gone")
     files.remove_tree(f"{root}/gone")
     assert files.names(root) == []
+    files.make_directory(f"{root}/empty")
+    files.remove_directory(f"{root}/empty")
+    assert files.names(root) == []
+    with pytest.raises(FileNotFoundError):
+        files.remove_directory(f"{root}/empty")
 
 
 def test_a_sync_for_another_thread_outlives_the_file(files: Files, root: str) -> None:

@@ -68,6 +68,19 @@ def test_it_is_the_same_after_a_restart(is_clean: bool) -> None:
     check_begun(opened(files)[1])
 
 
+def test_a_log_start_that_moved_before_a_crash_and_that_the_tier_was_not_told_is_known_by_the_epochs() -> None:
+    """Else the log would begin at what the epochs do not cover, which is served from nowhere."""
+    files = MemoryFiles()
+    _, log = opened(files)
+    begin(log)
+    log.advance_log_start(60)
+    assert log.epochs.entries == (EpochEntry(2, 60), EpochEntry(4, 90))
+    files.restart()
+    _, log = opened(files)
+    assert (log.log_start_offset, log.local_log_start_offset) == (60, 100)
+    assert log.epochs.entries == (EpochEntry(2, 60), EpochEntry(4, 90))
+
+
 def test_epochs_behind_the_beginning_are_not_taken_over() -> None:
     _, log = opened(MemoryFiles())
     begin_from_tier(log, 90, 10, EPOCHS, b"", since_ms=700, now_ms=1_000)

@@ -57,6 +57,7 @@ async def opener(
         opened.append(store)
         return store
 
+    await open_store().begin()
     yield open_store
     for store in opened:
         await store.close()

@@ -81,3 +81,10 @@ async def test_a_manifest_is_loaded_from_its_object() -> None:
     assert await load(store, "c/manifest") == manifest
     with pytest.raises(ObjectMissing):
         await load(store, "c/none")
+
+
+async def test_an_empty_object_is_no_manifest() -> None:
+    store = MemoryStore(MemoryBucket(), MemoryFiles())
+    await store.put("c/manifest", [b""])
+    with pytest.raises(CorruptManifest, match="empty"):
+        await load(store, "c/manifest")

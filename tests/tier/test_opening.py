@@ -11,21 +11,29 @@ from headrace.system import SystemRandom, ThreadOffload
 from headrace.tier.cloud import CloudStore
 from headrace.tier.directory import DirectoryStore
 from headrace.tier.opening import open_for_tools, open_object_store
-from headrace.tier.store import ObjectStore, Refused
+from headrace.tier.store import ObjectStore, Refused, StoreUnavailable
 
 
 def opened(url: str, offload: ThreadOffload) -> ObjectStore:
     return open_object_store(url, OsFiles(open_files_max=8), offload, SystemRandom())
 
 
-async def test_a_path_and_a_file_url_are_a_directory_that_is_made(tmp_path: Path, offload: ThreadOffload) -> None:
+async def test_a_path_and_a_file_url_are_a_directory(tmp_path: Path, offload: ThreadOffload) -> None:
     one = opened(str(tmp_path / "new dir" / "deep"), offload)
     two = opened((tmp_path / "new dir" / "deep").as_uri(), offload)
     assert isinstance(one, DirectoryStore) and isinstance(two, DirectoryStore)
+    await one.begin()
     await one.put("c/a", [b"abc"])
     assert await two.get("c/a", 0, 3) == b"abc"
     assert await open_for_tools(str(tmp_path / "new dir" / "deep"), offload, SystemRandom()).size("c/a") == 3
     assert (tmp_path / "new dir" / "deep" / "c" / "a").read_bytes() == b"abc"
+
+
+async def test_a_command_makes_no_directory_where_a_store_should_be(tmp_path: Path, offload: ThreadOffload) -> None:
+    store = open_for_tools(str(tmp_path / "none"), offload, SystemRandom())
+    with pytest.raises(StoreUnavailable, match="not mounted, or it is another directory"):
+        await store.size("c/a")
+    assert not (tmp_path / "none").exists()
 
 
 def test_buckets_are_opened_without_asking_them(offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +52,6 @@ def test_buckets_are_opened_without_asking_them(offload: ThreadOffload, monkeypa
         ("s3:///prefix", "give a directory"),
         ("s3://key:secret@bucket/prefix", "Credentials do not belong"),
         ("s3://bucket/prefix?colour=red", "no option 'colour'"),
-        ("/proc/cannot/be/made", "Cannot use '/proc/cannot/be/made'"),
     ],
 )
 def test_what_means_no_store_is_refused_with_the_reason(url: str, reason: str, offload: ThreadOffload) -> None:

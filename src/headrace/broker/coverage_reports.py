@@ -16,7 +16,7 @@ from headrace.broker.roles import Replicator
 from headrace.core.cluster import ClusterImage
 from headrace.core.coverage import Edge
 from headrace.errors import ErrorCode
-from headrace.runtime import Clock
+from headrace.runtime import Clock, tell_bug
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,10 @@ class CoverageReports:
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
-            await self.look()
+            try:
+                await self.look()
+            except Exception as bug:  # in one round: elections need the reports for the rest of the node's life
+                tell_bug("what replicas have on disk could not be told, and is looked at again", bug)
 
     async def look(self) -> None:
         """At all tiered partitions of this node; others cost nothing."""
@@ -85,6 +88,10 @@ class CoverageReports:
                     found = self._partitions.find(topic.id, index)
                     if isinstance(found, Hosted):
                         yield found
+        for topic_id, index in self._image.tier:  # the tier is given up
+            found = self._partitions.find(topic_id, index)
+            if isinstance(found, Hosted) and not found.config.remote_storage_enable:
+                yield found
 
     def _edges(self, partition: Hosted) -> Edges:
         leadership, coverages = partition.leadership, self._isr_updates.coverages

@@ -16,6 +16,7 @@ from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.core import verified
 from headrace.errors import CorruptLog
+from headrace.runtime import tell_bug
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,8 @@ class Housekeeping:
                 await asyncio.sleep(interval_ms / 1000)
                 try:
                     await chore()
-                except Exception:  # a bug in one round must not end the chore for the rest of the node's life
-                    log.exception("housekeeping failed, and is tried again in %d ms", interval_ms)
+                except Exception as bug:  # in one round: it must not end the chore for the rest of the node's life
+                    tell_bug(f"housekeeping failed, and is tried again in {interval_ms} ms", bug)
 
         self._tasks.append(self._broker.loop.create_task(repeat()))
 
@@ -82,7 +83,10 @@ class Housekeeping:
                 return  # it would have to begin anew; whoever compacts has looked before
             if partition.config.remote_storage_enable:
                 tier_retention.enforce(self._broker, partition, now_ms)
-            elif partition.log.enforce_retention(now_ms, partition.high_watermark):
+                return
+            if partition.is_leading:
+                tier_retention.begin_on_disk(self._broker, partition)
+            if partition.log.enforce_retention(now_ms, partition.high_watermark):
                 self._broker.log_start_moved(partition, partition.log.log_start_offset)
 
         partitions = self._broker.partitions

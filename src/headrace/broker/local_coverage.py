@@ -43,7 +43,13 @@ class Coverages:
         """What the leaders of followed partitions were told last."""
 
     def of(self, partition: Hosted) -> LocalCoverage | None:
-        return self.report(partition) if partition.config.remote_storage_enable else None
+        """Also where the tier is being given up, and this disk has not all: the log is to begin where it does. That is
+        told of a log that was not opened since the start too."""
+        if partition.config.remote_storage_enable:
+            return self.report(partition)
+        if is_short(partition):
+            return self.report(partition) or LocalCoverage(partition.local_log_start_offset, 0, 0, False)
+        return None
 
     # For followers.
 
@@ -87,8 +93,29 @@ class Coverages:
                 found[member] = local
         return found
 
+    def log_start_without_tier(self, partition: Hosted) -> int | None:
+        """Where every member of the ISR has the log on its own disk. Only for its leader. None while a member has not
+        fetched from it: nobody knows what that one has."""
+        starts = [partition.local_log_start_offset]
+        leadership = partition.leadership
+        for member, _ in () if leadership is None else leadership.record.isr:
+            assert leadership is not None
+            follower = leadership.followers.get(member)
+            if follower is None:
+                continue  # the leader
+            if follower.offset == UNKNOWN_OFFSET:
+                return None
+            if follower.coverage is not None:
+                starts.append(follower.coverage.local_log_start)
+        return min(max(starts), partition.high_watermark)
+
     def log_start(self, partition: Hosted) -> int:
         return partition.log_start_offset if partition.config.remote_storage_enable else UNKNOWN_OFFSET
+
+
+def is_short(partition: Hosted) -> bool:
+    """Some of the log is not on this disk."""
+    return partition.local_log_start_offset > partition.log_start_offset
 
 
 def coverage_told(told: Told) -> LocalCoverage | None:

@@ -5,7 +5,6 @@ goes wrong, the partition asks its leader again later.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -38,10 +37,9 @@ from headrace.core.tier_start import (
 )
 from headrace.errors import ErrorCode
 from headrace.net.peer import PeerLost
+from headrace.runtime import tell_bug
 from headrace.tier.store import ObjectMissing, StoreUnavailable
 from headrace.wire.errors import ProtocolError
-
-log = logging.getLogger(__name__)
 
 STARTS_AT_ONCE = 4
 """Of one fetcher: each holds a manifest, and the producers of one partition, in memory."""
@@ -177,8 +175,8 @@ class TierStarts:
             outcome = NotYet(f"node {self._node.id} does not answer: {error}")
         except (StoreUnavailable, ObjectMissing, ValueError) as error:
             outcome = NotYet(str(error))
-        except Exception:  # whatever it is, the partition must not be left behind
-            log.exception("%s: looking for where it begins failed", partition)
+        except Exception as bug:  # whatever it is, the partition must not be left behind
+            tell_bug(f"{partition}: looking for where it begins failed", bug)
             outcome = NotYet("something unexpected happened")
         if isinstance(outcome, NotYet | ErrorCode):
             counts.aux_errors += 1

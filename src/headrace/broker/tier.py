@@ -18,11 +18,11 @@ from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import Manifest, SegmentRow, empty_manifest
 from headrace.errors import ErrorCode
-from headrace.metadata.store import MetadataStoreError
-from headrace.runtime import Clock, Random
+from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
+from headrace.runtime import Clock, Random, tell_bug
 from headrace.tier import layout
 from headrace.tier.manifest import CorruptManifest, load
-from headrace.tier.probing import probe
+from headrace.tier.marking import Marks, recognise
 from headrace.tier.store import ObjectMissing, ObjectStore, Refused, StoreUnavailable
 
 log = logging.getLogger(__name__)
@@ -61,12 +61,16 @@ class TierLog:
         self.is_loaded = asyncio.Event()
         self.failure = ""
         """Why it is not loaded yet: one sentence."""
+        self.stopped = ""
+        """Why the last round of work on it ended early: a clause or a sentence."""
         self.is_over = False
         """This node does not lead it any more, under that epoch."""
         self.doubt: Doubt | None = None
         self.uploaded: set[str] = set()
         """Rows whose objects are stored, and that no manifest in force has finished yet."""
         self.is_publishing = False
+        self.given_up_ms: int | None = None
+        """When it was first seen, by the monotonic clock, that all of it is to go, and none is to be copied."""
         self.rounds_to_sweep = 0
         self._was_swept = False
         self._remote: RemoteLog | None = None
@@ -115,9 +119,11 @@ class Tier:
         store: ObjectStore,
         image: ClusterImage,
         pointers: TierPointers,
+        marks: Marks,
     ) -> None:
         self.store = store
         self.pointers = pointers
+        self._marks = marks
         self.metrics = TierMetrics()
         self.on_loaded: list[Callable[[TierLog], None]] = []
         """Its manifest is known from now on."""
@@ -129,18 +135,40 @@ class Tier:
         self._loading: dict[TierLog, asyncio.Task[None]] = {}
         self._load_slots = asyncio.Semaphore(LOADS_AT_ONCE)
         self.is_proven = asyncio.Event()
-        """The store has been seen to keep its promise: before that nothing is written to it."""
+        """The store is the cluster's own, and was seen to keep its promise: before that nothing is written to it."""
+        self.absence = ""
+        """Why it is not proven yet: one sentence."""
+        self._new_mark = self.new_id()
         self._proof: asyncio.Task[None] | None = None
 
     async def prove(self, on_refused: Callable[[str], None]) -> None:
         """Before the node serves. Raises Refused. If the store cannot be asked yet, `on_refused` may be told later."""
         try:
             async with asyncio.timeout(PROBE_S_MAX):
-                await probe(self.store, self._random.bits(128))
-            self.is_proven.set()
-        except (StoreUnavailable, TimeoutError) as failure:
-            log.warning("the object store cannot be used yet, and is tried again: %s", failure or "it does not answer")
+                await self._prove_once()
+        except TimeoutError:
+            self._is_absent("It does not answer.")
+        if not self.is_proven.is_set():
             self._proof = self._loop.create_task(self._prove_later(on_refused))
+
+    async def _prove_once(self) -> None:
+        """Raises Refused."""
+        try:
+            await recognise(
+                self.store, self._marks, self._image.cluster_id, self._new_mark, probe_bits=self._random.bits(128)
+            )
+        except (StoreUnavailable, MetadataStoreError) as failure:
+            self._is_absent(str(failure))
+        except OutcomeUnknown:
+            self._is_absent("The metadata store does not say whether it knows of it.")
+        else:
+            self.absence = ""
+            self.is_proven.set()
+
+    def _is_absent(self, reason: str) -> None:
+        if reason != self.absence:
+            log.warning("the object store cannot be used yet, and is tried again: %s", reason)
+        self.absence = reason
 
     async def _prove_later(self, on_refused: Callable[[str], None]) -> None:
         pause_s = RETRY_S
@@ -148,10 +176,7 @@ class Tier:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, RETRY_S_MAX)
             try:
-                await probe(self.store, self._random.bits(128))
-                self.is_proven.set()
-            except StoreUnavailable:
-                continue
+                await self._prove_once()
             except Refused as refused:
                 on_refused(str(refused))
                 return
@@ -257,11 +282,15 @@ class Tier:
                 async with self._load_slots:
                     await self._load_once(tier_log)
                 break
-            except (StoreUnavailable, ObjectMissing, CorruptManifest, MetadataStoreError) as failure:
-                tier_log.failure = str(failure)
-                log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, failure)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, RETRY_S_MAX)
+            except (StoreUnavailable, CorruptManifest, MetadataStoreError) as failure:
+                self._cannot_load(tier_log, str(failure))
+            except ObjectMissing as missing:
+                self._cannot_load(tier_log, f"There is no object {missing}, its manifest.")
+            except Exception as bug:  # whatever it is must not cut the partition off for the rest of the node's life
+                tier_log.failure = f"Its manifest cannot be read: {bug or type(bug).__name__}."
+                tell_bug(f"{tier_log.partition}: its manifest cannot be read, and is tried again", bug)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
         self._loading.pop(tier_log, None)
         if tier_log.is_over:
             return
@@ -269,6 +298,12 @@ class Tier:
         for told in self.on_loaded:
             told(tier_log)
         tier_log.is_loaded.set()
+
+    def _cannot_load(self, tier_log: TierLog, why: str) -> None:
+        """It is tried for as long as it takes: the same reason is told once."""
+        if tier_log.failure != why:
+            log.warning("%s: its manifest cannot be read yet: %s", tier_log.partition, why)
+        tier_log.failure = why
 
     async def _load_once(self, tier_log: TierLog) -> None:
         """As the store has it, which the image may not yet: this node may have heard by another way that it leads."""

@@ -33,6 +33,12 @@ def candidates(tier_log: TierLog) -> list[LocalSegment]:
     return to_copy(local_segments(tier_log), max(highest + 1, partition.log_start_offset), partition.last_stable_offset)
 
 
+def copies(tier_log: TierLog) -> bool:
+    """Whether anything is to be copied at all, as things stand."""
+    config = tier_log.partition.config
+    return not tier_log.is_over and config.remote_storage_enable and not config.remote_log_copy_disable
+
+
 class Copier:
     def __init__(self, tier: Tier) -> None:
         self._tier = tier
@@ -43,7 +49,7 @@ class Copier:
         await settle(self._tier, tier_log)
         await self._finish(tier_log)
         for segment in self.measure(tier_log):
-            files = segment_files(tier_log.partition.log, segment.base_offset) if self._goes_on(tier_log) else None
+            files = segment_files(tier_log.partition.log, segment.base_offset) if copies(tier_log) else None
             if files is None:
                 break  # it was deleted meanwhile, or nothing more is to be copied
             await self._copy_one(tier_log, files)
@@ -52,14 +58,10 @@ class Copier:
 
     def measure(self, tier_log: TierLog) -> list[LocalSegment]:
         """What is to be copied now, which is the lag too. Raises OSError, CorruptLog."""
-        todo = candidates(tier_log) if self._goes_on(tier_log) else []
+        todo = candidates(tier_log) if copies(tier_log) else []
         if not tier_log.is_over:
             self._metrics.lags(tier_log.partition, todo)
         return todo
-
-    def _goes_on(self, tier_log: TierLog) -> bool:
-        config = tier_log.partition.config
-        return not tier_log.is_over and config.remote_storage_enable and not config.remote_log_copy_disable
 
     async def _copy_one(self, tier_log: TierLog, files: SegmentFiles) -> None:
         """One manifest begins this copy, and finishes the one before."""

@@ -21,6 +21,9 @@ from headrace.tier.store import StoreUnavailable
 
 log = logging.getLogger(__name__)
 
+TOLD_WITHIN_MS = 3_000
+"""Followers look once a second whether there is something to tell."""
+
 
 class Expiry:
     def __init__(self, broker: Broker, tier: Tier) -> None:
@@ -72,19 +75,38 @@ class Expiry:
         return config.remote_log_delete_on_disable and not config.remote_storage_enable
 
     def _log_start(self, tier_log: TierLog) -> int:
-        """Where the log begins by retention; where it begins on this disk, if the tier is to have nothing of it."""
+        """Where the log begins by retention; where it begins on all disks, if the tier is to have nothing of it.
+
+        What one replica in sync does not have would be a hole as soon as that one leads. Raises Stopped.
+        """
         partition, config = tier_log.partition, tier_log.partition.config
         if self._is_disabled(tier_log):
-            return partition.local_log_start_offset
+            return self._start_on_all_disks(tier_log)
+        tier_log.given_up_ms = None
         if not config.remote_storage_enable:
             return partition.log_start_offset
-        return log_start_by_retention(
+        began_s = self._broker.loop.time()
+        start = log_start_by_retention(
             tier_log.remote,
             local_segments(tier_log),
             Kept(config.retention_ms, config.retention_bytes),
             partition.log_start_offset,
             self._tier.clock.wall_ms(),
         )
+        self._metrics.size_computation_ms = (self._broker.loop.time() - began_s) * 1000
+        return start
+
+    def _start_on_all_disks(self, tier_log: TierLog) -> int:
+        """Followers are given some time to hear that the tier is given up, and to tell. Raises Stopped."""
+        partition, now_ms = tier_log.partition, self._tier.clock.monotonic_ms()
+        if tier_log.given_up_ms is None:
+            tier_log.given_up_ms = now_ms
+        start = self._broker.isr_updates.coverages.log_start_without_tier(partition)
+        leadership = partition.leadership
+        is_alone = leadership is None or len(leadership.record.isr) == 1
+        if start is None or (not is_alone and now_ms - tier_log.given_up_ms < TOLD_WITHIN_MS):
+            raise Stopped("its replicas have not said yet what they have on their disks")
+        return start
 
     async def _delete(self, tier_log: TierLog, rows: Sequence[SegmentRow]) -> None:
         gone, failure = set(), ""

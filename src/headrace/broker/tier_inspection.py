@@ -9,7 +9,7 @@ from typing import Any
 
 from headrace.broker.broker import Broker
 from headrace.broker.tier import Tier, TierLog
-from headrace.broker.tier_copier import candidates
+from headrace.broker.tier_copier import candidates, copies
 from headrace.core.tier_lineage import verdict
 from headrace.core.tier_rows import COPY_FINISHED, Manifest
 from headrace.errors import CorruptLog
@@ -34,7 +34,7 @@ def _row(tier: Tier, tier_log: TierLog, url: str) -> dict[str, Any]:
         "leader_epoch": partition.leader_epoch,
         "url": url,
         "manifest": tier_log.manifest_key or None,
-        "failure": tier_log.failure or None,
+        "failure": tier.absence or tier_log.failure or tier_log.stopped or None,
     }
     try:
         # Opened first: it says what the other offsets are.
@@ -49,11 +49,13 @@ def _row(tier: Tier, tier_log: TierLog, url: str) -> dict[str, Any]:
             "epochs": [list(entry) for entry in epochs],
         }
         if manifest is not None:
-            waiting = candidates(tier_log)
+            is_copying = copies(tier_log)
+            waiting = candidates(tier_log) if is_copying else []
             told |= {
                 "manifest_number": manifest.number,
                 "highest_remote": tier_log.highest_remote_offset,
                 "remote_bytes": manifest.bytes,
+                "copying": is_copying,
                 "lag_segments": len(waiting),
                 "lag_bytes": sum(segment.bytes for segment in waiting),
                 "segments": _segments(tier, tier_log, manifest),

@@ -98,7 +98,7 @@ class TierLookups:
                 log.error("%s: a lookup by time failed: %s", lookup.partition, failure)
                 return ErrorCode.KAFKA_STORAGE_ERROR
             except (StoreUnavailable, ObjectMissing) as failure:
-                log.info("%s: a lookup by time is tried again: %s", lookup.partition, failure)
+                log.debug("%s: a lookup by time is tried again: %s", lookup.partition, failure)
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self, known: TierLog, lookup: Lookup) -> Found | None:

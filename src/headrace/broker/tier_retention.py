@@ -3,6 +3,7 @@
 import logging
 
 from headrace.broker.broker import Broker
+from headrace.broker.local_coverage import is_short
 from headrace.broker.partitions import Hosted
 from headrace.core.coverage import LocalCoverage
 from headrace.core.epochs import NO_OFFSET
@@ -17,6 +18,8 @@ def enforce(broker: Broker, partition: Hosted, now_ms: int) -> None:
     highest = None if broker.tier is None else broker.tier.highest_remote(partition)
     if highest is None:
         return
+    if not config.remote_log_copy_disable:
+        opened.roll_if_expired(now_ms, partition.high_watermark)
     if opened.enforce_local_retention(now_ms, partition.high_watermark, highest + 1):
         partition.local_log_start_moved(opened.local_log_start_offset)
         if partition.subscribers:  # who reads below it reads the tier, or is sent there
@@ -41,6 +44,26 @@ def before_leading(broker: Broker, partition: Hosted) -> None:
         partition.restarted_at(start)
     except (OSError, CorruptLog) as failure:
         broker.faults.failed(partition, "truncation", failure)
+
+
+def begin_on_disk(broker: Broker, partition: Hosted) -> None:
+    """Leading, without a tier any more: what this disk has not is nowhere, and the log begins where the disk does.
+
+    A replica that was not in sync, or had not told, when the tier was given up may begin later than the leader then.
+    """
+    if partition.config.remote_storage_enable or not is_short(partition) or partition.fault:
+        return
+    if (partition.topic_id, partition.index) in broker.image.tier:
+        return
+    start = partition.local_log_start_offset
+    log.warning(
+        "%s begins at offset %d now: what was before it is neither on this node nor in a tier", partition, start
+    )
+    try:
+        partition.log.advance_log_start(start)
+        broker.log_start_moved(partition, start)
+    except (OSError, CorruptLog) as failure:
+        broker.faults.failed(partition, "moving of the log start", failure)
 
 
 def local_coverage(partition: Hosted) -> LocalCoverage | None:

@@ -13,10 +13,12 @@ from headrace.broker.tier_expiry import Expiry
 from headrace.broker.tier_publishing import Stopped
 from headrace.broker.tier_topics import TierTopics
 from headrace.errors import CorruptLog
+from headrace.runtime import tell_bug
 
 log = logging.getLogger(__name__)
 
 PARTITIONS_AT_ONCE = 4
+REMIND_MS = 600_000
 
 
 class TierWork:
@@ -29,6 +31,9 @@ class TierWork:
         self._busy: dict[TierLog, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(PARTITIONS_AT_ONCE)
         self._tasks: list[asyncio.Task[None]] = []
+        self._hindered: dict[TierLog, None] = {}
+        """Whose last round was stopped."""
+        self._told_ms = 0
         tier.on_loaded.append(self._found)
 
     def start(self) -> None:
@@ -56,8 +61,8 @@ class TierWork:
             await asyncio.sleep(self._interval_s)
             try:
                 await self._topics.look()
-            except Exception:  # a bug in one round must not end it for the rest of the node's life
-                log.exception("deleting the objects of deleted topics failed, and is tried again")
+            except Exception as bug:  # in one round: it must not end it for the rest of the node's life
+                tell_bug("deleting the objects of deleted topics failed, and is tried again", bug)
 
     def look(self) -> None:
         """At every partition that this node leads, and that nobody works on yet.
@@ -85,17 +90,42 @@ class TierWork:
         try:
             async with self._slots:
                 await self._take_turn(tier_log)
+            self._went_through(tier_log)
         except Stopped as reason:
             if not tier_log.is_over:
-                log.info("%s: work on its tier goes on later: %s", partition, reason)
+                self._stopped(tier_log, str(reason))
         except (OSError, CorruptLog) as failure:
             self._broker.faults.failed(partition, "work on the tier", failure)
-        except Exception:  # a bug in one round must not end the work of the node on its tier
-            log.exception("work on the tier of %s failed, and is tried again", partition)
+        except Exception as bug:  # in one round: it must not end the work of the node on its tier
+            tier_log.stopped = f"Something unexpected happened: {str(bug) or type(bug).__name__}."
+            tell_bug(f"work on the tier of {partition} failed, and is tried again", bug)
         finally:
             del self._busy[tier_log]
             if tier_log.is_over:
+                self._hindered.pop(tier_log, None)
                 self._tier.metrics.ended(partition)
+
+    def _stopped(self, tier_log: TierLog, reason: str) -> None:
+        """A store that is away stops all partitions in every round: that is one line, and one now and then."""
+        tier_log.stopped = reason
+        now_ms = self._broker.clock.monotonic_ms()
+        for over in [one for one in self._hindered if one.is_over]:
+            del self._hindered[over]
+        is_news = not self._hindered or now_ms - self._told_ms >= REMIND_MS
+        self._hindered[tier_log] = None
+        if is_news:
+            self._told_ms = now_ms
+            others = f" (and of {len(self._hindered) - 1} others)" if len(self._hindered) > 1 else ""
+            log.info("%s: work on its tier%s goes on later: %s", tier_log.partition, others, reason)
+        else:
+            log.debug("%s: work on its tier goes on later: %s", tier_log.partition, reason)
+
+    def _went_through(self, tier_log: TierLog) -> None:
+        tier_log.stopped = ""
+        if tier_log in self._hindered:
+            del self._hindered[tier_log]
+            if not self._hindered:
+                log.info("work on the tier goes on")
 
     async def _take_turn(self, tier_log: TierLog) -> None:
         failures = []

@@ -51,12 +51,17 @@ def _show(told: Document) -> None:
     if told["held_back"]:
         output.line("Leadership goes back to the first replica once that one has enough on its own disk")
     output.line(_thresholds(told))
+    if told["tiered"]:
+        output.line(
+            "What is on their disks is as the leader last told the controller: a change takes up to "
+            f"{told['report_interval_ms'] / 1000:g} s, and mere growth is not told"
+        )
     output.table(HEADERS, [_row(replica) for replica in told["replicas"]])
 
 
 def _thresholds(told: Document) -> str:
     if not told["tiered"]:
-        return "The topic is not tiered: every replica has all of it"
+        return "The topic is not tiered: the log begins where its leader has it on its own disk"
     wanted = [
         f"{told[f'threshold_{unit}']} {unit}" for unit in ("ms", "bytes") if told[f"threshold_{unit}"] is not None
     ]

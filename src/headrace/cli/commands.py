@@ -315,7 +315,8 @@ may be others, until they expire.""",
         """Read all remote segments of topics, and check them: sizes, checksums, offsets, indexes.
 
 The objects are read by this program, not by the brokers, so it needs the credentials that they have. A segment that
-expires meanwhile is no problem. The exit code is 1 if there is any problem.""",
+expires meanwhile is no problem. The exit code is 1 if there is any problem, or if a tiered partition was not checked:
+no node leads it, or its leader has no tier.""",
         """
   headrace tier verify
   headrace tier verify orders --store s3://bucket/prefix

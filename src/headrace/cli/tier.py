@@ -13,7 +13,7 @@ from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import Failure
 from headrace.cli.tier_verify import Checked, check
 from headrace.cli.watch import administrator
-from headrace.client import Admin
+from headrace.client import Admin, Resource, ResourceType
 
 Document = dict[str, Any]
 Topics = Annotated[tuple[str, ...], Parameter(help="Only these topics.", negative=())]
@@ -55,7 +55,8 @@ def verify(
 ) -> None:
     async def run() -> Checked:
         async with administrator(bootstrap) as admin:
-            return await check(await gather(admin, topics), store, lambda: gather(admin, topics))
+            expected = await tiered(admin, topics)
+            return await check(await gather(admin, topics), store, lambda: gather(admin, topics), expected)
 
     checked = asyncio.run(run())
     if json:
@@ -63,12 +64,36 @@ def verify(
     else:
         for problem in checked.problems:
             output.line(f"{problem['topic']}-{problem['partition']}: {problem['object']}: {problem['problem']}")
-        output.line(
-            f"{checked.segments} segments, {checked.bytes:,} bytes: "
-            + (f"{len(checked.problems)} problems" if checked.problems else "no problem")
-        )
+        for one in checked.left_out:
+            output.line(f"{one['topic']}-{one['partition']} was not checked: {one['reason']}")
+        output.line(f"{checked.segments} segments, {checked.bytes:,} bytes: {summary(checked)}")
     if checked.problems:
         raise Failure("not all that is in the tier is as it should be")
+    if checked.left_out:
+        raise Failure("not all that is in the tier was checked")
+
+
+def summary(checked: Checked) -> str:
+    parts = [f"{len(checked.problems)} problems"] if checked.problems else []
+    parts += [f"{len(checked.left_out)} partitions not checked"] if checked.left_out else []
+    return ", ".join(parts) or ("no problem" if checked.segments else "there was nothing to check")
+
+
+async def tiered(admin: Admin, topics: Sequence[str]) -> list[tuple[str, int]]:
+    """Partitions that are to have a tier: those of `topics`, or of all that are tiered."""
+    described = await admin.describe_topics(topics or await admin.list_topics())
+    settings = await admin.describe_configs([Resource(ResourceType.TOPIC, topic.name) for topic in described])
+    wanted = {
+        resource.name
+        for resource, entries in settings.items()
+        if any(entry.name == "remote.storage.enable" and entry.value == "true" for entry in entries)
+    }
+    return [
+        (topic.name, partition.partition)
+        for topic in described
+        if topics or topic.name in wanted
+        for partition in topic.partitions
+    ]
 
 
 async def _asked(bootstrap: str, topics: Sequence[str]) -> list[Document]:
@@ -95,7 +120,6 @@ def _status_row(partition: Document) -> list[object]:
     highest = partition.get("highest_remote")
     served = [one for one in partition.get("segments", ()) if one["verdict"] == "inside"]
     is_known = "log_start" in partition
-    lag = partition.get("lag_segments")
     return [
         partition["topic"],
         partition["partition"],
@@ -105,9 +129,18 @@ def _status_row(partition: Document) -> list[object]:
         UNKNOWN if highest is None else sum(one["bytes"] for one in served),
         _offsets(partition["local_log_start"], partition["log_end"] - 1) if is_known else UNKNOWN,
         partition.get("local_bytes", UNKNOWN),
-        UNKNOWN if lag is None else f"{lag} segments, {partition['lag_bytes']} bytes" if lag else "none",
+        _lag(partition),
         _note(partition),
     ]
+
+
+def _lag(partition: Document) -> str:
+    lag = partition.get("lag_segments")
+    if lag is None:
+        return UNKNOWN
+    if not partition.get("copying", True):
+        return "not copied"
+    return f"{lag} segments, {partition['lag_bytes']} bytes" if lag else "none"
 
 
 def _note(partition: Document) -> str:

@@ -23,6 +23,7 @@ from headrace.controller.moves import AskStepDown, Moves
 from headrace.controller.own_keys import OwnKeys
 from headrace.controller.producer_ids import ProducerIds
 from headrace.controller.registration import Past, Place, Registration
+from headrace.controller.tier_mark import TierMark
 from headrace.controller.tier_pointer import TierPointers
 from headrace.controller.topic_changes import CreateTopics, DeleteTopics, GrowTopic
 from headrace.controller.topics import MorePartitions, NewTopic, Refusal, name_refusal
@@ -97,6 +98,7 @@ class Controller:
         self.internal_replicas = InternalReplicas(self.ledger)
         self.own_keys = OwnKeys(store, image, self.ledger)
         self.tier_pointers = TierPointers(store, image, self.ledger)
+        self.tier_mark = TierMark(store)
         self.campaign = Campaign(store, self.feed, self.registration, self.ledger, self.elections)
         self.coverage_keys = CoverageKeys(image, self.ledger)
         self.coverage_reports = 0

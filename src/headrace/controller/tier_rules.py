@@ -15,7 +15,8 @@ def tier_refusal(broker: BrokerConfig, before: TopicConfig | None, after: TopicC
                 "remote.log.copy.disable=true"
             )
         return None
-    if not broker.remote_log_storage_system_enable:
+    was_tiered = before is not None and before.remote_storage_enable
+    if not broker.remote_log_storage_system_enable and not was_tiered:
         return "remote.storage.enable needs a tier, and remote.log.storage.system.enable is false on the brokers"
     if "compact" in after.cleanup_policy:
         return "A compacted topic cannot be tiered: remote.storage.enable needs cleanup.policy=delete"

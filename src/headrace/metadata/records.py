@@ -26,6 +26,7 @@ OWNED = b"/own/"
 COVERAGE = b"/li/"
 TIER = b"/tier/"
 TIER_TOPICS = b"/tt/"
+TIER_STORE_KEY = b"/tierstore"
 _ALL_BROKERS = b"default"
 
 
@@ -78,6 +79,13 @@ class OfflineRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
     replicas: tuple[tuple[str, int], ...]
 
 
+class TierStoreRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
+    """The object store that is used. It is written once, and never changed."""
+
+    mark: str
+    """The id of the object in it that tells it from others."""
+
+
 class _Version(msgspec.Struct):
     v: int = 0
 
@@ -97,6 +105,7 @@ R = TypeVar(
     CoverageRecord,
     Pointer,
     TierTopicRecord,
+    TierStoreRecord,
 )
 
 
@@ -198,7 +207,8 @@ def encode(
     | OwnedRecord
     | CoverageRecord
     | Pointer
-    | TierTopicRecord,
+    | TierTopicRecord
+    | TierStoreRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
 

@@ -67,6 +67,9 @@ class SimObjectStore:
         self._files = files
         self._weather = weather
 
+    async def begin(self) -> None:
+        pass
+
     async def put(self, key: str, parts: Sequence[Source]) -> None:
         check_key(key)
         content = b"".join(pieces(self._files, parts, PIECE_BYTES_MAX))

@@ -13,6 +13,7 @@ from headrace.sim.world import SimNode, World
 from headrace.storage.memory_files import MemoryFiles
 from headrace.tier.layout import SegmentName, parse_key
 from headrace.tier.manifest import decode
+from headrace.tier.marking import MARK_PREFIX
 from headrace.tier.memory import MemoryStore
 from headrace.tier.probing import PROBE_PREFIX
 from headrace.tier.verify import verify_segment
@@ -134,7 +135,7 @@ class TierObserver:
         for key in self._world.objects.bucket.objects:
             name = parse_key(key)
             known = name.object.id if name is not None and isinstance(name.object, SegmentName) else key
-            if known not in named and not key.startswith(PROBE_PREFIX):
+            if known not in named and not key.startswith((PROBE_PREFIX, MARK_PREFIX)):
                 left.append(key)
         return left
 

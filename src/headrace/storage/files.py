@@ -123,6 +123,10 @@ class Files(Protocol):
 
     def remove_tree(self, path: str) -> None: ...
 
+    def remove_directory(self, path: str) -> None:
+        """Only an empty one: otherwise OSError."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Names created, renamed and removed in it so far survive power loss."""
         ...

@@ -309,6 +309,18 @@ class Log(ReadableLog):
             self.log_start_offset = max(self.log_start_offset, first_offset)
         self._remove_snapshots()
 
+    def roll_if_expired(self, now_ms: int, committed: int) -> bool:
+        """What has had its time on this disk is completed, so that the tier can have it. Not by size: one that is
+        appended to would be rolled again and again."""
+        segment, kept_ms = self.segments.active, self.segments.config.local_retention_ms
+        if segment is None or not segment.size or segment.end_offset > committed:
+            return False
+        if not retention.is_old(segment, kept_ms, now_ms):
+            return False
+        self.shared.changing()
+        self._roll(self.log_end_offset, now_ms)
+        return True
+
     def enforce_local_retention(self, now_ms: int, committed: int, tiered_up_to: int) -> int:
         """Drops segments of which the tier has all, that is, everything below `tiered_up_to`. Returns how many.
 

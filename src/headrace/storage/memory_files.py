@@ -292,6 +292,11 @@ class MemoryFiles:
         directory, name = self._parent(path)
         del directory.entries[name]
 
+    def remove_directory(self, path: str) -> None:
+        if self.directory(path).entries:
+            raise OSError(errnos.ENOTEMPTY, os.strerror(errnos.ENOTEMPTY), path)
+        self.remove_tree(path)
+
     def sync_directory(self, path: str) -> None:
         self.enter("sync_directory", path)
         self.directory(path).sync()

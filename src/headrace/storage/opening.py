@@ -68,7 +68,7 @@ def open_log(
         scanned = list(segments)[first:]
         end_offset = recovery.end_offset
     _require_no_hole(segments)
-    first_offset = _log_start(segments, log_start_offset, remote_log_start) if len(segments) else end_offset
+    first_offset = _log_start(segments, epochs, log_start_offset, remote_log_start) if len(segments) else end_offset
     _fit(epochs, segments, first_offset, end_offset)
     snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
     producers = producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned)
@@ -85,8 +85,13 @@ def open_log(
     return log
 
 
-def _log_start(segments: Segments, log_start_offset: int, remote_log_start: int | None) -> int:
-    return max(log_start_offset, segments[0].base_offset if remote_log_start is None else remote_log_start)
+def _log_start(segments: Segments, epochs: EpochList, log_start_offset: int, remote_log_start: int | None) -> int:
+    """A log start that had moved, and that a crash came between before the tier heard of it, is known by the epochs:
+    they begin with it, and what is in the tier before them is of no use."""
+    if remote_log_start is None:
+        return max(log_start_offset, segments[0].base_offset)
+    known_from = epochs.entries[0].start_offset if epochs.entries else 0
+    return max(log_start_offset, remote_log_start, min(known_from, segments[0].base_offset))
 
 
 def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:

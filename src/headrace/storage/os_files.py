@@ -220,6 +220,9 @@ class OsFiles:
     def remove_tree(self, path: str) -> None:
         shutil.rmtree(path)
 
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

@@ -22,14 +22,14 @@ def expired(segments: Segments, retention_ms: int, retention_bytes: int, now_ms:
     for segment in segments:
         if segment.end_offset > limit_offset or not segment.size:
             break
-        if not (excess_bytes >= segment.size or _is_old(segment, retention_ms, now_ms)):
+        if not (excess_bytes >= segment.size or is_old(segment, retention_ms, now_ms)):
             break
         excess_bytes -= segment.size
         count += 1
     return count
 
 
-def _is_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+def is_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     if retention_ms < 0:
         return False
     newest_ms = segment.newest_ms()

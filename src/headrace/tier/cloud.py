@@ -1,8 +1,9 @@
 """S3, Google Cloud Storage and Azure, by obstore. Credentials and the like come from the environment, as it reads them.
 
 An object of up to 64 MiB is one conditional request. A larger one goes up in parts, so that memory stays bounded, and
-such an upload cannot be conditional: it is asked first whether the name is taken. That is enough for segments, since
-the random bits in their names make two writers of one name the same writer.
+obstore has no condition for such an upload: it is asked first whether the name is taken. That is enough for segments,
+since the random bits in their names make two writers of one name the same writer. Parts of an upload that died are
+nothing that obstore could list, or end: TIER.md asks for a rule of the bucket that does.
 """
 
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -59,6 +60,9 @@ class CloudStore:
         except (BaseError, ValueError) as error:
             raise Refused(f"{url} cannot be used as object store: {_first_line(error)}") from error
         return cls(client, url, files, offload)
+
+    async def begin(self) -> None:
+        pass
 
     async def put(self, key: str, parts: Sequence[Source]) -> None:
         check_key(key)

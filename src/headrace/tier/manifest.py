@@ -48,4 +48,7 @@ def decode(data: bytes) -> Manifest:
 
 async def load(store: ObjectStore, key: str) -> Manifest:
     """Raises CorruptManifest, ObjectMissing, StoreUnavailable."""
-    return decode(await store.get(key, 0, await store.size(key)))
+    size = await store.size(key)
+    if not size:
+        raise CorruptManifest("The manifest is empty.")
+    return decode(await store.get(key, 0, size))

@@ -74,6 +74,9 @@ class MemoryStore:
         self._files = files
         self._sleep_ms = sleep_ms
 
+    async def begin(self) -> None:
+        pass
+
     async def put(self, key: str, parts: Sequence[Source]) -> None:
         check_key(key)
         content = b"".join(pieces(self._files, parts, PIECE_BYTES_MAX))

@@ -3,7 +3,7 @@
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.runtime import Offload, Random
-from headrace.storage.files import Files, parent_of
+from headrace.storage.files import Files
 from headrace.storage.os_files import OsFiles
 from headrace.tier.directory import DirectoryStore
 from headrace.tier.store import ObjectStore, Refused
@@ -19,12 +19,12 @@ _HOW = "give a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, gs://BUCKET/PRE
 
 
 def open_object_store(url: str, files: Files, offload: Offload, random: Random) -> ObjectStore:
-    """A directory is made if there is none. Raises Refused with one sentence; asks nothing of a server yet."""
+    """Raises Refused with one sentence; asks nothing of a disk or a server yet."""
     if url.startswith("/"):
-        return _directory(url, url, files, offload, random)
+        return DirectoryStore(url, files, offload, random)
     parts = urlsplit(url)
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
-        return _directory(url, unquote(parts.path), files, offload, random)
+        return DirectoryStore(unquote(parts.path), files, offload, random)
     if parts.scheme not in SCHEMES or not parts.netloc:
         raise Refused(f"Cannot use {url!r} as object store: {_HOW}.")
     if parts.username is not None or parts.password is not None:
@@ -43,13 +43,3 @@ def open_object_store(url: str, files: Files, offload: Offload, random: Random) 
 def open_for_tools(url: str, offload: Offload, random: Random) -> ObjectStore:
     """For a command that is no node, and has no files of its own. Raises Refused."""
     return open_object_store(url, OsFiles(open_files_max=TOOL_FILES_MAX), offload, random)
-
-
-def _directory(url: str, path: str, files: Files, offload: Offload, random: Random) -> DirectoryStore:
-    try:
-        if not files.exists(path):
-            files.make_directory(path)
-            files.sync_directory(parent_of(path))
-    except OSError as error:
-        raise Refused(f"Cannot use {url!r} as object store: {error.strerror}.") from error
-    return DirectoryStore(path, files, offload, random)

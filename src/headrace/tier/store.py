@@ -44,6 +44,13 @@ Source: TypeAlias = bytes | FilePart
 class ObjectStore(Protocol):
     """Names are `/`-separated, of letters, digits and `-_.=`; no part of one begins with a dot."""
 
+    async def begin(self) -> None:
+        """Makes the place, if it is one that has to be made: once in the life of a store, before anything is put.
+
+        Never again: a place that is gone is a store that is away, and objects would land somewhere else.
+        """
+        ...
+
     async def put(self, key: str, parts: Sequence[Source]) -> None:
         """One object of all parts, or nothing; durable when it returns. Raises ObjectExists, SourceUnreadable.
 

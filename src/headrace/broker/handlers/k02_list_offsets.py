@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from headrace.broker.broker import Broker
+from headrace.broker.local_coverage import is_short
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.broker.tier_lookups import Lookup
@@ -143,6 +144,8 @@ class _Lookup:
         if error:
             return _refused(asked, error)
         answer = _refused(asked, ErrorCode.NONE)
+        if self._misses_tier(partition, asked.timestamp):
+            return _refused(asked, ErrorCode.KAFKA_STORAGE_ERROR)
         try:
             if self._needs_tier(partition, asked.timestamp):
                 self._ask_tier(partition, asked, answer)
@@ -170,6 +173,10 @@ class _Lookup:
         return self._of_consumer and partition.leadership is not None and self._is_guarded(partition, timestamp, offset)
 
     # In the tier.
+
+    def _misses_tier(self, partition: Hosted, timestamp: int) -> bool:
+        """The answer may lie in what this node cannot read: it has no tier."""
+        return self._broker.tier_lookups is None and timestamp not in AT_ONCE and is_short(partition)
 
     def _needs_tier(self, partition: Hosted, timestamp: int) -> bool:
         lookups = self._broker.tier_lookups
