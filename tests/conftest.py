@@ -45,7 +45,13 @@ def _harder(chosen: settings) -> settings:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What tests that passed have printed: seeds, figures. A hunt prints at once; its figures in one line."""
+    """What tests that passed have printed: seeds, figures. A hunt prints at once; its figures in one line.
+
+    Of those that failed the first line, as a whole: pytest's own summary cuts it off at the width of a terminal.
+    """
+    for report in terminalreporter.stats.get("failed", []):
+        message = getattr(getattr(report.longrepr, "reprcrash", None), "message", None) or str(report.longrepr)
+        terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {message.strip().partition(chr(10))[0]}")
     if PROFILE != "hunt":
         for report in terminalreporter.stats.get("passed", []):
             for line in report.capstdout.splitlines() if report.when == "call" else ():

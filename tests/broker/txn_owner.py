@@ -100,16 +100,18 @@ async def until_in_state(trio: Trio, state: State, transactional_id: str = ID) -
 
 
 class Owner:
-    """Every request is one that the test wants, at the node that coordinates now."""
+    """Every request is one that the test wants, at the node that coordinates now, or `at` another one."""
 
     def __init__(self, trio: Trio, transactional_id: str = ID) -> None:
         self.trio = trio
         self.id = transactional_id
         self.claim = NOBODY
         self.sequences: dict[int, int] = {}
+        self.at: int | None = None
 
     async def ask(self, message: Message, answer: type[M], version: int | None = None, at: int | None = None) -> M:
-        client = await self.trio.client(await coordinator_of(self.trio) if at is None else at)
+        at = at or self.at or await coordinator_of(self.trio)
+        client = await self.trio.client(at)
         try:
             return await client.ask(message, answer, version)
         finally:

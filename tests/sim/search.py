@@ -35,7 +35,7 @@ def _judge(asked: tuple[int, str | None, Scenario]) -> Verdict:
 
 
 def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
-    """For a failing assertion."""
+    """For a failing assertion: its first line is how to see it again."""
     violations = "\n".join(str(violation) for violation in verdict.violations[:5])
     wanted = scenario or Scenario()
     transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""

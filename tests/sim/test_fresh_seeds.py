@@ -1,10 +1,12 @@
 """Clusters of three with clients of every kind, most from seeds that nobody has tried: every promise is kept."""
 
+import logging
+from collections.abc import Iterable, Iterator
 from random import SystemRandom
 
 import pytest
 
-from headrace.sim.run import run_seed
+from headrace.sim.run import Scenario, run_seed
 from tests.sim.planted import GROUPING, OWNING, TIERED, TRANSACTING
 from tests.sim.search import told
 
@@ -15,14 +17,31 @@ TIERED_SEEDS = 10
 PARTS = 10
 
 
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Nodes that are killed all the time have so much to say that nobody would find the verdict in it."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def keep_every_promise(seeds: Iterable[int], scenario: Scenario) -> None:
+    for seed in seeds:
+        verdict = run_seed(seed, scenario)
+        if verdict.violations:
+            pytest.fail(told(verdict, scenario), pytrace=False)
+
+
+def fresh(part: int, seeds: int) -> Iterable[int]:
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    return range(first, first + seeds // PARTS)
+
+
 @pytest.mark.parametrize("part", range(PARTS))
 def test_transactions_of_fresh_seeds_are_whole_or_not_there(part: int) -> None:
     """Ttxn-7, and with it 1, 2 and 3, in whatever order chance brings them."""
-    first = SystemRandom().getrandbits(31)
-    print(f"part {part}: seeds from {first}")
-    for seed in range(first, first + TRANSACTING_SEEDS // PARTS):
-        verdict = run_seed(seed, TRANSACTING)
-        assert not verdict.violations, told(verdict, TRANSACTING)
+    keep_every_promise(fresh(part, TRANSACTING_SEEDS), TRANSACTING)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -32,26 +51,16 @@ def test_owners_are_one_at_a_time(part: int) -> None:
     Fresh ones are for `make hunt`: one that breaks the promise is known, and stands in PROMISES.md as open.
     """
     size = OWNING_SEEDS // PARTS
-    for seed in range(5_000 + part * size, 5_000 + (part + 1) * size):
-        verdict = run_seed(seed, OWNING)
-        assert not verdict.violations, told(verdict, OWNING)
+    keep_every_promise(range(5_000 + part * size, 5_000 + (part + 1) * size), OWNING)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_groups_of_fresh_seeds_lose_no_commit_and_share_no_partition(part: int) -> None:
     """Tgrp-1, 2 and 4, in whatever order chance brings them."""
-    first = SystemRandom().getrandbits(31)
-    print(f"part {part}: seeds from {first}")
-    for seed in range(first, first + GROUPING_SEEDS // PARTS):
-        verdict = run_seed(seed, GROUPING)
-        assert not verdict.violations, told(verdict, GROUPING)
+    keep_every_promise(fresh(part, GROUPING_SEEDS), GROUPING)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_tiers_of_fresh_seeds_have_no_hole_and_no_orphan(part: int) -> None:
     """T8-1 to T8-6, T9-7 and the properties of T1303-5, 8 and 13, in whatever order chance brings them."""
-    first = SystemRandom().getrandbits(31)
-    print(f"part {part}: seeds from {first}")
-    for seed in range(first, first + TIERED_SEEDS // PARTS):
-        verdict = run_seed(seed, TIERED)
-        assert not verdict.violations, told(verdict, TIERED)
+    keep_every_promise(fresh(part, TIERED_SEEDS), TIERED)

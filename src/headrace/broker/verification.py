@@ -113,13 +113,18 @@ class Verification:
         broker, transactional_id = self._broker, question.transactional_id
         node_id = self._coordinator_of(transactional_id)
         if node_id in (NO_LEADER, broker.node_id):
-            code = AWAY
-            if node_id == broker.node_id:
-                in_question = question.partition.topic, question.partition.index
-                code = broker.transactions.verify(transactional_id, question.claim, in_question)
             self.waiting += 1
             question.thens.append(then)
-            self._answer(question, code)
+            in_question = question.partition.topic, question.partition.index
+            if node_id == NO_LEADER:
+                self._answer(question, AWAY)
+            else:
+                broker.transactions.verify(
+                    transactional_id,
+                    question.claim,
+                    [in_question],
+                    lambda codes: self._answer(question, codes[in_question]),
+                )
         elif self._has_place(then):
             question.thens.append(then)
             self._asked[question.partition, question.verified, transactional_id] = question

@@ -4,6 +4,9 @@ What is decided (`core.transaction`) is written, and is in force when the record
 who asks for the same id is told to come again (51), also when the caller has stopped waiting: the record is in the log,
 and this node must not come to another end than one that reads it. An end in force is marked in the partitions
 (`markers`), and when all of them know it the id is free for its next transaction.
+
+Where nothing has to be written, memory answers only while the lease of this node is valid. Without it another one may
+coordinate by now, and have come to another end: what is in force is written again, and stands when that is committed.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from headrace.broker.coordinators.markers import ANSWER_MS_MAX, VERSION, Ending,
 from headrace.broker.coordinators.state_log import StateLog
 from headrace.core import transaction
 from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinating_partition
-from headrace.core.transaction import DONE, NEED_PRODUCER_ID, Claim, State, TopicPartition, Transaction
+from headrace.core.transaction import NEED_PRODUCER_ID, Claim, State, TopicPartition, Transaction
 from headrace.core.transaction_log import entry_of, read_entry
 from headrace.errors import ErrorCode
 from headrace.wire.batch import BatchHeader, Record
@@ -37,6 +40,7 @@ NOBODY: Final = Claim(transaction.NO_PRODUCER_ID, transaction.NO_EPOCH)
 
 Then = Callable[[ErrorCode], None]
 ThenClaim = Callable[[ErrorCode, Claim], None]
+ThenCodes = Callable[[dict[TopicPartition, ErrorCode]], None]
 
 
 class Kept:
@@ -141,7 +145,7 @@ class Transactions:
         now_ms = self._broker.clock.wall_ms()
         decided = transaction.initialised(known, claim, timeout_ms, now_ms, fresh_id)
         if isinstance(decided, ErrorCode):
-            then(decided, NOBODY)
+            then(self._from_memory(decided), NOBODY)
         elif decided is NEED_PRODUCER_ID:
             self._init_with_fresh_id(transactional_id, claim, timeout_ms, then)
         elif kept is not None:
@@ -192,7 +196,7 @@ class Transactions:
             then(known)
             return
         kept, current = known
-        self._carry_out(kept, transaction.joined(current, partitions, self._broker.clock.wall_ms()), then)
+        self._carry_out(kept, current, transaction.joined(current, partitions, self._broker.clock.wall_ms()), then)
 
     def add_offsets(self, transactional_id: str, claim: Claim, group: str, then: Then) -> None:
         """The partition that keeps the group's offsets becomes a part of the transaction."""
@@ -210,18 +214,28 @@ class Transactions:
             then(known)
             return
         kept, current = known
-        self._carry_out(kept, transaction.ended(current, commit, self._broker.clock.wall_ms()), then)
+        self._carry_out(kept, current, transaction.ended(current, commit, self._broker.clock.wall_ms()), then)
 
-    def verify(self, transactional_id: str, claim: Claim, partition: TopicPartition) -> ErrorCode:
-        """Whether the partition is in the producer's open transaction, as far as that is committed."""
-        kept = self.find(transactional_id)
-        if isinstance(kept, ErrorCode):
-            return kept
-        known = None if kept is None else kept.transaction
-        refused = transaction.owned(known, claim)
-        if refused or known is None:
-            return refused
-        return transaction.verified(known, partition)
+    def verify(
+        self, transactional_id: str, claim: Claim, partitions: Sequence[TopicPartition], then: ThenCodes
+    ) -> None:
+        """Whether partitions are in the producer's open transaction, as far as that is committed."""
+        found = self._known(transactional_id, claim)
+        if isinstance(found, ErrorCode):
+            then(dict.fromkeys(partitions, found))
+            return
+        kept, known = found
+        codes = {partition: transaction.verified(known, partition) for partition in partitions}
+
+        def answer(error: ErrorCode) -> None:
+            then(dict.fromkeys(partitions, error) if error else codes)
+
+        if self._broker.controller.lease_valid():
+            then(codes)
+        elif known.state is not State.ONGOING or kept.is_pending:
+            answer(ErrorCode.NOT_COORDINATOR)
+        else:
+            self._decide_for(kept, known, answer)
 
     # What nobody asks for.
 
@@ -262,22 +276,34 @@ class Transactions:
         return led if isinstance(led, ErrorCode) else index
 
     def _owned(self, transactional_id: str, claim: Claim) -> tuple[Kept, Transaction] | ErrorCode:
+        found = self._known(transactional_id, claim)
+        if isinstance(found, ErrorCode):
+            return found
+        return ErrorCode.CONCURRENT_TRANSACTIONS if found[0].is_pending else found
+
+    def _known(self, transactional_id: str, claim: Claim) -> tuple[Kept, Transaction] | ErrorCode:
         kept = self.find(transactional_id)
         if isinstance(kept, ErrorCode):
             return kept
         known = None if kept is None else kept.transaction
         refused = transaction.owned(known, claim)
         if refused or kept is None or known is None:
-            return refused
-        return ErrorCode.CONCURRENT_TRANSACTIONS if kept.is_pending else (kept, known)
+            return self._from_memory(refused)
+        return kept, known
 
-    def _carry_out(self, kept: Kept, decided: transaction.Decision, then: Then) -> None:
-        if decided is DONE:
-            then(ErrorCode.NONE)
-        elif isinstance(decided, ErrorCode):
-            then(decided)
-        else:
+    def _carry_out(self, kept: Kept, current: Transaction, decided: transaction.Decision, then: Then) -> None:
+        if isinstance(decided, ErrorCode):
+            then(self._from_memory(decided))
+        elif isinstance(decided, Transaction):
             self._decide_for(kept, decided, then)
+        elif self._broker.controller.lease_valid():
+            then(ErrorCode.NONE)
+        else:
+            self._decide_for(kept, current, then)
+
+    def _from_memory(self, error: ErrorCode) -> ErrorCode:
+        """A refusal for which nothing is written."""
+        return error if not error or self._broker.controller.lease_valid() else ErrorCode.NOT_COORDINATOR
 
     def _decide_for(self, kept: Kept, decided: Transaction, then: Then) -> None:
         """For somebody who does not wait for ever."""

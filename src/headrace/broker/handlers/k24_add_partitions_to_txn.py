@@ -119,8 +119,7 @@ class _Batched:
         if not transactional_id:
             self._settled(asked, dict.fromkeys(partitions, ErrorCode.INVALID_REQUEST))
         elif asked.verify_only:
-            verify = transactions.verify
-            self._settled(asked, {partition: verify(transactional_id, claim, partition) for partition in partitions})
+            transactions.verify(transactional_id, claim, partitions, lambda codes: self._settled(asked, codes))
         else:
             refused = _refusals(self._broker, self._request.principal, transactional_id, partitions)
             if refused:
