@@ -354,7 +354,7 @@ class Node:
             events=broker.fetch_events,
             lease_remaining_ms=broker.store_health.lease_remaining_ms,
         )
-        broker.own_grants = Grants(broker.loop, own)
+        broker.own_grants = Grants(broker.loop, broker.commits, own)
         requests = broker.own_requests = OwnRequests(broker, broker.own_grants)
         own.on_unowned = requests.unowned
         broker.partitions.on_hosted = own.hosted

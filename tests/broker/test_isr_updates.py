@@ -346,7 +346,7 @@ def test_deletion_of_records_waits_for_the_replicas_that_are_there() -> None:
         assert await deleting == [(0, 2)]
         late = await delete_records(client, 3)
         assert late == [(ErrorCode.REQUEST_TIMED_OUT, -1)]
-        assert trio.partition(1).log_start_offset == 3 and not trio.broker(1).commits.log_start_waits.get(
+        assert trio.partition(1).log_start_offset == 3 and not trio.broker(1).commits.follower_waits.get(
             trio.partition(1)
         )
 

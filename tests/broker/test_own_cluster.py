@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from headrace.errors import ErrorCode
@@ -378,6 +379,29 @@ def test_a_paused_member_of_the_isr_delays_a_claim_whose_number_wins_when_it_is_
         assert (claimed.error_code, claimed.generation, claimed.fence_offset) == (0, 3, 1)
         assert (await waiting).responses[0].partition_responses[0].error_code == 0
         assert (await waiting).responses[0].partition_responses[0].base_offset == 1
+
+    play(scenario)
+
+
+@pytest.mark.parametrize("leaves", [False, True])
+def test_a_grant_of_a_new_leader_is_told_when_its_follower_has_asked_or_is_none_any_more(leaves: bool) -> None:
+    """What the follower may have of another leader is gone then."""
+
+    async def scenario(trio: Trio) -> None:
+        leader, follower = others(trio)
+        await trio.topic([leader, follower], at=leader, settings={"min.insync.replicas": "1"})
+        client = await owner_at(trio, leader)
+        claimed = client.send_own((FIRST, 1))
+        await asyncio.sleep(1)
+        assert not claimed.done()
+        if leaves:
+            await trio.move_to(leader, isr=[leader])
+        else:
+            await trio.fetch_as(follower, leader)
+        began_s = trio.world.loop.now_s
+        (result,) = (await claimed).resources
+        assert (result.error_code, result.generation) == (0, 1)
+        assert trio.world.loop.now_s - began_s < 0.1
 
     play(scenario)
 

@@ -7,7 +7,10 @@ import pytest
 
 from headrace import own
 from headrace.client import Producer
+from headrace.client.cluster import Cluster
 from headrace.errors import ErrorCode, KafkaError
+from headrace.net.peer import Peer
+from headrace.net.transport import Address
 from headrace.own.link import Link
 from tests.own.stage import T0, Stage, play, written_to
 
@@ -189,13 +192,62 @@ def test_a_connection_is_used_only_after_the_broker_has_shown_that_the_ownership
 
     async def scenario(stage: Stage) -> None:
         await stage.create()
-        async with stage.claimer("anna").claim("t-0") as ownership, written_to(ownership) as write:
+        async with stage.claimer("anna").claim("t-0", wait=True) as ownership, written_to(ownership) as write:
             sent = write(b"1")
             await stage.until(lambda: proofs)
             assert not sent.done()
             await sent
             await write(b"2")
             assert proofs == [f"node {stage.leader()}"]
+
+    play(scenario)
+
+
+def test_an_owner_writes_over_the_connection_on_which_it_asked_who_leads_and_it_is_severed_with_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was made before the claim, so what was granted has been shown since."""
+    made: list[Address] = []
+    connected = Cluster._connected
+
+    async def spied(cluster: Cluster, address: Address) -> Peer:
+        made.append(address)
+        return await connected(cluster, address)
+
+    monkeypatch.setattr(Cluster, "_connected", spied)
+
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        made.clear()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        async with anna.claim("t-0") as old:
+            for value in (b"1", b"2"):  # one producer after the other
+                async with written_to(old) as write:
+                    await write(value)
+            assert not made
+            (peer,) = old.cluster._peers.values()
+            async with ben.claim("t-0", 1):
+                await stage.until(lambda: peer.closed)
+
+    play(scenario)
+
+
+def test_a_claim_that_fails_and_one_that_is_left_leave_no_connection_behind() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        anna, ben = stage.claimer("anna"), stage.claimer("ben")
+        (node,) = stage.world.nodes
+        assert node.node is not None and node.node.broker is not None
+        ownership = node.node.broker.ownership
+        await stage.until(lambda: not any(True for _ in ownership.connections()))
+        async with anna.claim("t-0") as old, written_to(old) as write:
+            await write(b"1")
+            before = len(list(ownership.connections()))
+            with pytest.raises(own.AlreadyOwned):
+                async with ben.claim("t-0"):
+                    pass
+            await stage.until(lambda: len(list(ownership.connections())) == before)
+        await stage.until(lambda: not any(True for _ in ownership.connections()))
 
     play(scenario)
 

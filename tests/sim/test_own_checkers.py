@@ -83,14 +83,19 @@ def test_a_read_of_what_a_later_owner_wrote_is_found() -> None:
     assert kinds([*GOOD, OwnRead(0.5, 1.8, "anna", P, 1, 2, b"b1")]) == {"served too late"}
 
 
+def exclusive(asked_s: float, at_s: float, holder: str, generation: int, fence: int, epoch: int) -> OwnGranted:
+    return grant(asked_s, at_s, holder, generation, fence, E)._replace(leader_epoch=epoch)
+
+
 OPENED: list[Event] = [
-    grant(0.0, 0.1, "anna", 1, 0, E),
-    grant(0.2, 0.3, "ben", 2, 0, E),
-    OwnReleased(1.0, 1.0, "g", "e-0", 2),
+    OwnReleased(0.0, 0.0, "g", "e-0", 0, -1),  # nobody has claimed it yet
+    exclusive(0.0, 0.1, "anna", 1, 0, 1),
+    exclusive(0.2, 0.3, "ben", 2, 0, 1),
+    OwnReleased(1.0, 1.0, "g", "e-0", 2, 2),
     OwnSent(1.1, "anna", E, 1, b"a1"),
-    OwnStored(1.2, b"a1", True),
+    OwnStored(1.2, b"a1", True, 3),
     OwnSent(2.5, "anna", E, 1, b"a2"),
-    grant(2.0, 2.1, "cleo", 3, 1, E),
+    exclusive(2.0, 2.1, "cleo", 3, 1, 4),
     Final(E, 0, b"a1"),
 ]
 
@@ -98,14 +103,37 @@ OPENED: list[Event] = [
 def test_what_was_released_is_open_until_it_is_claimed_again() -> None:
     """Town-42."""
     assert check(OPENED) == []
-    assert kinds([*OPENED, OwnStored(2.6, b"a2", True)]) == {"served too late"}
-    assert kinds([*OPENED, OwnStored(2.6, b"a2", True), Final(E, 1, b"a2")]) == {"served too late", "behind a fence"}
+    assert kinds([*OPENED, OwnStored(2.6, b"a2", True, 3)]) == {"served too late"}
+    assert kinds([*OPENED, OwnStored(2.6, b"a2", True, 3), Final(E, 1, b"a2")]) == {"served too late", "behind a fence"}
 
 
-def test_a_leader_that_was_cut_off_while_it_was_open_may_tell_what_was_committed_before() -> None:
-    assert check([*OPENED, OwnRead(2.5, 2.6, "anna", E, 1, 0, b"a1"), OwnStored(2.6, b"a2", False)]) == []
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_a_leader_that_began_while_it_was_open_may_tell_what_was_committed_before(epoch: int) -> None:
+    read = OwnRead(2.5, 2.6, "anna", E, 1, 0, b"a1", epoch)
+    assert check([*OPENED, read, OwnStored(2.6, b"a2", False, epoch)]) == []
+
+
+@pytest.mark.parametrize("epoch", [-1, 1, 2, 4, 5])
+def test_a_leader_that_granted_or_found_it_claimed_may_not(epoch: int) -> None:
+    """Town-34. Nor may one that is not known."""
+    assert kinds([*OPENED, OwnRead(2.5, 2.6, "anna", E, 1, 0, b"a1", epoch)]) == {"served too late"}
+    assert kinds([*OPENED, OwnStored(2.6, b"a2", False, epoch)]) == {"served too late"}
+
+
+def test_a_leader_that_granted_while_it_was_open_may_not_either() -> None:
+    """Whoever claimed it there has not been displaced."""
+    granted = exclusive(2.0, 2.1, "cleo", 3, 1, 3)
+    events = [granted if event == exclusive(2.0, 2.1, "cleo", 3, 1, 4) else event for event in OPENED]
+    assert kinds([*events, OwnRead(2.5, 2.6, "anna", E, 1, 0, b"a1", 3)]) == {"served too late"}
+
+
+def test_generations_only_rise_until_it_is_opened_again() -> None:
+    opened = [event for event in OPENED if not isinstance(event, OwnReleased)]
+    never_again = [OPENED[0], *opened, OwnSent(0.5, "ben", E, 2, b"b1"), OwnSent(0.2, "anna", E, 1, b"a9")]
+    mixed: list[Event] = [Final(E, 1, b"b1"), Final(E, 2, b"a9")]
+    assert "behind a fence" in kinds([*never_again, *mixed])
 
 
 def test_a_claim_that_failed_may_have_opened_it() -> None:
-    failed = OwnReleased(0.4, 1.0, "g", "e-0", 0)
-    assert check([failed if isinstance(event, OwnReleased) else event for event in OPENED]) == []
+    failed = OwnReleased(0.4, 1.0, "g", "e-0", 0, 1)
+    assert check([failed if event == OPENED[3] else event for event in OPENED]) == []

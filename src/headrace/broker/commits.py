@@ -12,8 +12,9 @@ class Commits:
     def __init__(self, events: FetchEvents, guards: ListGuards) -> None:
         self._events = events
         self._guards = guards
-        self.log_start_waits: dict[Hosted, dict[Callable[[], None], None]] = {}
-        """Who waits until the followers of a partition have moved their log starts, or its leadership ends."""
+        self.follower_waits: dict[Hosted, dict[Callable[[], None], None]] = {}
+        """Who waits until followers of a partition have asked from somewhere, or have moved their log starts; or until
+        other ones are in sync, or its leadership ends."""
 
     def commit(self, partition: Hosted, now_ms: int) -> None:
         """Something happened after which the replicas may allow a higher high watermark."""
@@ -28,7 +29,7 @@ class Commits:
         if self._guards.open:
             self._guards.look(partition, now_ms)
 
-    def wake_log_start_waits(self, partition: Hosted) -> None:
+    def wake_follower_waits(self, partition: Hosted) -> None:
         """They look again; those still waiting put themselves back."""
-        for settle in self.log_start_waits.pop(partition, ()):
+        for settle in self.follower_waits.pop(partition, ()):
             settle()

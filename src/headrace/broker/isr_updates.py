@@ -112,8 +112,8 @@ class IsrUpdates:
     def followed(self, partition: Hosted, now_ms: int) -> None:
         """A follower told how far it is."""
         self._commits.commit(partition, now_ms)
-        if self._commits.log_start_waits:
-            self._commits.wake_log_start_waits(partition)
+        if self._commits.follower_waits:
+            self._commits.wake_follower_waits(partition)
         leadership = partition.leadership
         if leadership is not None and len(leadership.record.isr) <= len(leadership.followers):
             self.look(partition)

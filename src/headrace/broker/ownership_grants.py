@@ -6,6 +6,7 @@ the log ended then.
 
 import asyncio
 
+from headrace.broker.commits import Commits
 from headrace.broker.ownership import Ownership, connections_of
 from headrace.broker.ownership_keys import Written
 from headrace.broker.partitions import Hosted
@@ -17,9 +18,6 @@ from headrace.net.connection import Connection
 
 CONFIRM_MS = 5_000
 """How long a grant may wait until everything before it is committed and its generation is stored."""
-
-LOOK_AGAIN_S = 0.005
-"""While followers have not asked yet in a leadership that has just begun."""
 
 
 class Terms:
@@ -35,8 +33,9 @@ class Terms:
 
 
 class Grants:
-    def __init__(self, loop: asyncio.AbstractEventLoop, ownership: Ownership) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, commits: Commits, ownership: Ownership) -> None:
         self._loop = loop
+        self._commits = commits
         self._ownership = ownership
         self._timers: dict[Tenure, asyncio.TimerHandle] = {}
 
@@ -154,10 +153,9 @@ class Grants:
                 where.waiting_acks = {}
             where.waiting_acks[lambda: self._look(entry, tenure)] = None
             return
-        leadership = where.leadership if isinstance(where, Hosted) else None
-        if leadership is not None and not leadership.is_followed_to(tenure.fence_offset):
+        if isinstance(where, Hosted) and not _is_followed(where, tenure):
             # Records of an earlier leader that are not committed may be where the fence is, until they are cut off.
-            self._loop.call_later(LOOK_AGAIN_S, self._look, entry, tenure)
+            self._commits.follower_waits.setdefault(where, {})[lambda: self._look(entry, tenure)] = None
             return
         if where is None or not self._ownership.lease_valid():
             return  # whoever ends it tells
@@ -186,3 +184,7 @@ class Grants:
         timer = self._timers.pop(tenure, None)
         if timer is not None:
             timer.cancel()
+
+
+def _is_followed(hosted: Hosted, tenure: Tenure) -> bool:
+    return hosted.leadership is None or hosted.leadership.is_followed_to(tenure.fence_offset)

@@ -284,6 +284,8 @@ class Roles:
             self._events.replica_changed(partition)
         if partition.waiting_acks and (partition.high_watermark > high_watermark or before is not leadership):
             wake_acks(partition)
+        if self._commits.follower_waits:
+            self._commits.wake_follower_waits(partition)
         if not partition.error and self._told_leading.get(partition) != partition.leader_epoch:
             self._told_leading[partition] = partition.leader_epoch
             for hook in self.on_leading:
@@ -328,8 +330,8 @@ class Roles:
             self._events.replica_changed(partition)
         if partition.waiting_acks:
             wake_acks(partition)
-        if self._commits.log_start_waits:
-            self._commits.wake_log_start_waits(partition)
+        if self._commits.follower_waits:
+            self._commits.wake_follower_waits(partition)
         self.ended(partition)
 
     def ended(self, partition: Hosted) -> None:

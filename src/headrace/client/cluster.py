@@ -97,6 +97,10 @@ class Cluster:
             raise PeerLost(f"broker {node_id} is not in the metadata")
         return await self.peer_at(address)
 
+    def adopt(self, address: Address, peer: Peer) -> None:
+        """A connection that stands already. It is closed with the others."""
+        self._peers[address] = peer
+
     async def another_peer(self, node_id: int) -> Peer:
         """A connection beside the one that others use. The caller closes it."""
         return await self._connected(self.brokers[node_id])
@@ -266,6 +270,11 @@ class Cluster:
             allow_auto_topic_creation=self._creates_topics,
         )
         self.learn(await self._ask_once(question, MetadataResponse))
+
+    def inherit(self, answer: MetadataResponse) -> None:
+        """What another client was told. The topics that it found are of interest here too."""
+        self._interest |= {topic.name for topic in answer.topics if topic.name is not None and not topic.error_code}
+        self.learn(answer)
 
     def learn(self, answer: MetadataResponse) -> None:
         self.brokers = {broker.node_id: Address(broker.host, broker.port) for broker in answer.brokers}

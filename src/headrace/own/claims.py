@@ -65,7 +65,7 @@ async def claim(
         places = Places(bootstrap, claimer.client_id, handed, names)
         ownership = Ownership(bootstrap, holdings := Holdings(places, claimer, handed))
         try:
-            await places.learn(timeout_ms)
+            await places.learn(timeout_ms, keep=not wait)
             claiming = Claiming(holdings, timeout_ms)
             if numbers is not None:
                 await claiming.take_over(numbers)
@@ -74,11 +74,13 @@ async def claim(
             else:
                 await claiming.take_unowned(names)
             await _settled(ownership, wait)
+            places.hand_over(ownership.cluster)
             yield ownership
             return
         except BeginAgain:
             continue
         finally:
+            await ownership.cluster.close()
             await holdings.close()
 
 

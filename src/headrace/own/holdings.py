@@ -31,6 +31,7 @@ class Holdings:
         self.outside = outside
         self.generations: dict[str, int] = {}
         self.fence_offsets: dict[str, int] = {}
+        self.leader_epochs: dict[str, int] = {}  # of the leaders that granted
         self.lost = asyncio.Event()
         self.regained = asyncio.Event()  # the opposite
         self.regained.set()
@@ -84,6 +85,7 @@ class Holdings:
         resource = result.resource
         self.generations[resource] = result.generation
         self.fence_offsets[resource] = result.fence_offset
+        self.leader_epochs[resource] = -1 if result.leader is None else result.leader.epoch
         self._where[resource] = link
         link.hold(resource, result.generation)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.client import ConsumerRecord
+from headrace.client.cluster import Cluster
 from headrace.model import TopicPartition
 from headrace.net.transport import Address
 from headrace.own.clients import OwnedConsumer, OwnedProducer
@@ -27,6 +28,8 @@ class Ownership:
         self._bootstrap = bootstrap
         self._holdings = holdings
         self._outside = replace(holdings.outside, gate=self)
+        self.cluster = Cluster(bootstrap, self.client_id, self._outside, creates_topics=True)
+        """The connections of its producers, which share them."""
         self.lost = holdings.lost
         self.listeners: list[Callable[[], None]] = holdings.listeners
 
@@ -68,7 +71,7 @@ class Ownership:
 
     def producer(self, **settings: Any) -> OwnedProducer:
         """A `headrace.client.Producer`, with its settings: `async with ownership.producer() as producer`."""
-        return OwnedProducer(self, self._bootstrap, client_id=self.client_id, outside=self._outside, **settings)
+        return OwnedProducer(self, self._bootstrap, outside=self._outside, cluster=self.cluster, **settings)
 
     def consumer(self, **settings: Any) -> OwnedConsumer:
         """A `headrace.client.Consumer`, with its settings: `async with ownership.consumer() as consumer`."""

@@ -45,18 +45,24 @@ class Places:
         self._turn = outside.random.bits(16)
         self._hints: dict[str, tuple[int, Address]] = {}
         self._silent: Address | None = None
+        self._answer: MetadataResponse | None = None
+        self._kept: tuple[Address, Peer] | None = None
 
-    async def learn(self, timeout_ms: int) -> None:
-        """Asks the cluster anew. KafkaError when nobody answers in that time."""
+    async def learn(self, timeout_ms: int, *, keep: bool) -> None:
+        """Asks the cluster for the first time. KafkaError when nobody answers in that time.
+
+        `keep`: the connection is not closed, see `hand_over`.
+        """
         with self._cluster.tries(timeout_ms) as tries:
             while True:
                 try:
-                    await tries.attempt(self.learn_once(), f"no broker of bootstrap {self._cluster.bootstrap} answers")
+                    asking = self.learn_once(keep=keep)
+                    await tries.attempt(asking, f"no broker of bootstrap {self._cluster.bootstrap} answers")
                     return
                 except NotReachable as error:
                     await tries.again(error)
 
-    async def learn_once(self) -> None:
+    async def learn_once(self, *, keep: bool = False) -> None:
         """What brokers hinted at is forgotten then. NotReachable when none answers."""
         known = list(dict.fromkeys([*self._cluster.brokers.values(), *self._seeds]))
         self._turn += 1
@@ -64,7 +70,8 @@ class Places:
         reasons = []
         for address in sorted([*known[turn:], *known[:turn]], key=lambda address: address == self._silent):
             try:
-                self._cluster.learn(await self._ask(address))
+                self._answer = await self._ask(address, keep)
+                self._cluster.learn(self._answer)
                 self._hints.clear()
                 return
             except (PeerLost, TimeoutError, ProtocolError) as error:
@@ -106,7 +113,19 @@ class Places:
             raise PeerLost(f"broker {node_id} is not in the metadata")
         return await self._connect(address), address
 
+    def hand_over(self, cluster: Cluster) -> None:
+        """The clients of whoever was granted something need not ask again for what is known. Nor need they connect to
+        the broker that said so: the connection was made before anything was claimed, so what has been granted there
+        since was shown later, and it is severed with it."""
+        if self._answer is not None:
+            cluster.inherit(self._answer)
+        if self._kept is not None:
+            cluster.adopt(*self._kept)
+            self._kept = None
+
     async def close(self) -> None:
+        if self._kept is not None:
+            self._kept[1].close()
         await self._cluster.close()
 
     async def _connect(self, address: Address) -> Peer:
@@ -117,9 +136,14 @@ class Places:
             self._silent = None
         return peer
 
-    async def _ask(self, address: Address) -> MetadataResponse:
+    async def _ask(self, address: Address, keep: bool) -> MetadataResponse:
         peer = await self._connect(address)
+        is_kept = False
         try:
-            return await peer.request(self._question, MetadataResponse, timeout_ms=ANSWER_MS_MAX)
+            answer = await peer.request(self._question, MetadataResponse, timeout_ms=ANSWER_MS_MAX)
+            if keep:
+                self._kept, is_kept = (address, peer), True
+            return answer
         finally:
-            peer.close()
+            if not is_kept:
+                peer.close()

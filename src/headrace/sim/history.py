@@ -199,7 +199,8 @@ class CommittedFinal(NamedTuple):
 
 
 class OwnGranted(NamedTuple):
-    """A claim or a resumption was answered. `asked_s`: it was asked no earlier. `holder` is unique to each claimer."""
+    """A claim or a resumption was answered. `asked_s`: it was asked no earlier. `holder` is unique to each claimer.
+    `leader_epoch` is that of the grant."""
 
     asked_s: float
     at_s: float
@@ -208,17 +209,19 @@ class OwnGranted(NamedTuple):
     resource: str
     generation: int
     fence_offset: int
+    leader_epoch: int = -1
 
 
 class OwnReleased(NamedTuple):
-    """A holder was about to let go. `from_s`: it may have held it, and let go of it, so early; then the generation is
-    not known, and 0."""
+    """A holder was about to let go, and others may use it. `from_s`: it may have held it, and let go of it, so early,
+    in that leader epoch (-1: nobody had claimed it before); then the generation is not known, and 0."""
 
     from_s: float
     at_s: float
     group: str
     resource: str
     generation: int
+    leader_epoch: int = -1
 
 
 class OwnSent(NamedTuple):
@@ -232,15 +235,16 @@ class OwnSent(NamedTuple):
 
 
 class OwnStored(NamedTuple):
-    """It was told that the record is stored; `is_committed`: by all."""
+    """It was told that the record is stored; `is_committed`: by all. The epoch is what the leader itself knew."""
 
     at_s: float
     value: bytes
     is_committed: bool
+    leader_epoch: int = -1
 
 
 class OwnRead(NamedTuple):
-    """The same was handed a record for which it asked no earlier than `asked_s`."""
+    """The same was handed a record for which it asked no earlier than `asked_s`, by such a leader."""
 
     asked_s: float
     at_s: float
@@ -249,6 +253,7 @@ class OwnRead(NamedTuple):
     generation: int
     offset: int
     value: bytes
+    leader_epoch: int = -1
 
 
 class GroupAssigned(NamedTuple):

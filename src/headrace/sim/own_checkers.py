@@ -1,8 +1,9 @@
 """What may never be in a history of ownership: whoever was displaced is served no more, and each owner is one.
 
-Of partitions that only their owner may use, by a setting of their topic or because it claims them so. Of the latter
-others may use one after a release, until it is claimed again; and a leader that was cut off meanwhile does not hear of
-that claim: what it commits nobody ever sees, but it may still hand out what was committed before.
+Of partitions that only their owner may use, by a setting of their topic or because it claims them so. The latter others
+may use until they are claimed for the first time, and after a release until they are claimed again. A leader that began
+meanwhile, and that nobody asked for a grant, does not hear of that claim if it is cut off: it commits nothing any more,
+but it may still hand out what was committed before, and take records that are lost when it hears of the next leader.
 """
 
 from collections import defaultdict
@@ -21,6 +22,10 @@ class Opening(NamedTuple):
 
     from_s: float
     until_s: float
+    from_epoch: int
+    """-1: it had never been claimed."""
+    until_epoch: float
+    """Of the leader that let nobody else in again."""
 
 
 def shared_generations(events: Sequence[Event]) -> Iterator[Violation]:
@@ -84,9 +89,11 @@ def served_too_late(events: Sequence[Event]) -> Iterator[Violation]:
         else:
             continue
         resource = str(by.partition)
-        if _is_open(openings[resource], asked_s, event.at_s) or (is_weak and _was_open(openings[resource], asked_s)):
+        if _is_open(openings[resource], asked_s, event.at_s):
             continue
-        for grant in granted.get(resource, ()):
+        if is_weak and _cannot_know(event.leader_epoch, granted[resource], openings[resource]):
+            continue
+        for grant in granted[resource]:
             if grant.generation > by.generation and grant.at_s < asked_s:
                 sentence = (
                     f"{what} of {resource}, asked for at {asked_s:.3f} s, was done for {by.holder}, "
@@ -113,14 +120,14 @@ def reads_of_the_displaced(events: Sequence[Event]) -> Iterator[Violation]:
 
 
 def generations_mixed(events: Sequence[Event]) -> Iterator[Violation]:
-    """Along a partition that was never open generations only rise."""
+    """Along a partition that was never opened again generations only rise."""
     sent = {event.value: event for event in events if isinstance(event, OwnSent)}
     openings = _openings(events)
     finals = sorted(event for event in events if isinstance(event, Final) and event.value in sent)
     for before, after in pairwise(finals):
         one, other = sent[before.value], sent[after.value]
-        is_same = before.partition == after.partition and not openings[str(before.partition)]
-        if is_same and other.generation < one.generation:
+        was_opened = any(opening.from_epoch >= 0 for opening in openings[str(before.partition)])
+        if before.partition == after.partition and not was_opened and other.generation < one.generation:
             sentence = (
                 f"{after.value!r} of generation {other.generation} is in {after.partition} at offset {after.offset}, "
                 f"behind {before.value!r} of generation {one.generation}"
@@ -143,11 +150,13 @@ def _openings(events: Sequence[Event]) -> dict[str, list[Opening]]:
     for event in events:
         if isinstance(event, OwnReleased):
             later = [
-                grant.at_s
+                grant
                 for grant in granted[event.resource]
                 if (grant.generation > event.generation if event.generation else grant.asked_s >= event.at_s)
             ]
-            openings[event.resource].append(Opening(event.from_s, min(later, default=float("inf"))))
+            until_s = min((grant.at_s for grant in later), default=float("inf"))
+            until_epoch = min((grant.leader_epoch for grant in later), default=float("inf"))
+            openings[event.resource].append(Opening(event.from_s, until_s, event.leader_epoch, until_epoch))
     return openings
 
 
@@ -155,8 +164,13 @@ def _is_open(openings: Sequence[Opening], from_s: float, until_s: float) -> bool
     return any(opening.from_s <= until_s and from_s <= opening.until_s for opening in openings)
 
 
-def _was_open(openings: Sequence[Opening], at_s: float) -> bool:
-    return any(opening.from_s <= at_s for opening in openings)
+def _cannot_know(epoch: int, granted: Sequence[OwnGranted], openings: Sequence[Opening]) -> bool:
+    """Whether the leader of that epoch began while others were let in, and granted nothing itself."""
+    return (
+        epoch >= 0
+        and all(grant.leader_epoch != epoch for grant in granted)
+        and any(opening.from_epoch < epoch < opening.until_epoch for opening in openings)
+    )
 
 
 def _reader(read: OwnRead) -> OwnSent:

@@ -1,7 +1,7 @@
 """Claimers of a simulated cluster: the real library `headrace.own`, in processes that are paused, cut off, killed."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from random import Random
@@ -12,22 +12,12 @@ from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.own.questions import Claimer
 from headrace.sim import clients
-from headrace.sim.clients import Work
-from headrace.sim.history import Final, OwnGranted, OwnRead, OwnReleased, OwnSent, OwnStored, Seen, Unhandled
+from headrace.sim.history import Final, OwnRead, OwnSent, OwnStored, Seen, Unhandled
 from headrace.sim.mishaps import befall
+from headrace.sim.owning import EXCLUSIVE, GATED, GROUP, LAMP, PARTITIONS, Grant, Owning
 from headrace.sim.world import World
 from headrace.sim.zombies import Zombie
 from headrace.wire.messages.own import OwnResult
-
-GROUP = "g"
-GATED = TopicPartition("o", 0)
-"""Only an owner may use it, says its topic."""
-EXCLUSIVE = TopicPartition("e", 0)
-"""Only an owner may use it, says whoever claims it."""
-PARTITIONS = (GATED, EXCLUSIVE)
-LAMP = "lamp"
-"""No partition: the controller knows its owner."""
-CONFIGS = {GATED.topic: {"own.produce.group": GROUP, "own.fetch.group": GROUP}, EXCLUSIVE.topic: {}}
 
 CHOICES = ((str(GATED),), (str(GATED),), (str(EXCLUSIVE),), (str(GATED), str(EXCLUSIVE)), (LAMP,))
 CLAIM_S_MAX = 8.0
@@ -37,28 +27,6 @@ GONE = float("inf")
 BEYOND = 1_000
 """More generations than claims of which nobody heard."""
 PAUSES_S = (0.0, 0.02, 0.1, 0.4)
-
-
-class Owning:
-    """What the claimers of one world share, and write down."""
-
-    def __init__(self, work: Work, tell: Callable[[str, str], None]) -> None:
-        self.work = work
-        self.tell = tell
-        self.last: dict[str, int] = {}
-        """The highest generation of each resource that anybody knows of."""
-
-    def granted(self, asked_s: float, who: str, holder: str, resource: str, generation: int, fence: int) -> None:
-        history = self.work.history
-        history.add(OwnGranted(asked_s, history.now_s(), holder, GROUP, resource, generation, fence))
-        self.last[resource] = max(self.last.get(resource, 0), generation)
-        self.tell(who, f"owns {resource} at generation {generation}, from offset {fence} on")
-
-    def released(self, resources: Sequence[str], from_s: float, generation: int = 0) -> None:
-        """The gate of a topic stays closed."""
-        if str(EXCLUSIVE) in resources:
-            now_s = self.work.history.now_s()
-            self.work.history.add(OwnReleased(from_s, now_s, GROUP, str(EXCLUSIVE), generation))
 
 
 class Life:
@@ -86,22 +54,22 @@ class Life:
         if self._random.random() < 0.5 and all(name in self._owning.last for name in resources):
             # Now and then one that is not the last.
             generations = {name: max(1, self._owning.last[name] - (self._random.random() < 0.2)) for name in resources}
-        asked_s = self._history.now_s()
+        asked = self._owning.now()
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(CLAIM_S_MAX):
                     ownership = await stack.enter_async_context(self._claim(resources, generations))
                 stack.callback(self._leave, ownership)
-                await self._hold(ownership, asked_s)
+                await self._hold(ownership, asked.at_s)
         except own.AlreadyOwned as error:
             self._owning.last[error.resource] = max(self._owning.last.get(error.resource, 0), error.generation)
             if len(resources) > 1:
-                self._owning.released(resources, asked_s)  # what it had got already
+                self._owning.released(resources, asked)  # what it had got already
         except own.OwnershipLost:
             if generations is None or len(resources) > 1:
-                self._owning.released(resources, asked_s)
+                self._owning.released(resources, asked)
         except (KafkaError, TimeoutError):
-            self._owning.released(resources, asked_s)
+            self._owning.released(resources, asked)
 
     def _claim(
         self, resources: Sequence[str], generations: dict[str, int] | None
@@ -121,7 +89,7 @@ class Life:
     def _leave(self, ownership: own.Ownership) -> None:
         resource = str(EXCLUSIVE)
         if resource in ownership.generations:
-            self._owning.released([resource], self._history.now_s(), ownership.generations[resource])
+            self._owning.released([resource], self._owning.now(), ownership.generations[resource])
 
     async def _hold(self, ownership: own.Ownership, asked_s: float) -> None:
         self._watch(ownership, asked_s)
@@ -154,14 +122,14 @@ class Life:
     def _watch(self, ownership: own.Ownership, asked_s: float) -> None:
         """Writes down what is granted, now and whenever it comes back."""
         since_s: float | None = asked_s
-        noted: dict[str, tuple[int, int]] = {}
+        noted: dict[str, Grant] = {}
 
         def note(asked_s: float) -> None:
-            for resource, generation in ownership.generations.items():
-                fence = ownership.fence_offsets[resource]
-                if noted.get(resource) != (generation, fence):
-                    noted[resource] = generation, fence
-                    self._owning.granted(asked_s, self._name, ownership.client_id, resource, generation, fence)
+            for resource in ownership.generations:
+                grant = Grant.held(ownership, resource)
+                if noted.get(resource) != grant:
+                    noted[resource] = grant
+                    self._owning.granted(asked_s, self._name, ownership.client_id, grant)
 
         def heard() -> None:
             nonlocal since_s
@@ -205,12 +173,11 @@ class Life:
         claimer = ownership._holdings.claimer  # it knows all that its owner knows
 
         def resumed(asked_s: float, result: OwnResult) -> None:
-            holder, fence = claimer.client_id, result.fence_offset
-            self._owning.granted(asked_s, self._name, holder, result.resource, result.generation, fence)
+            self._owning.granted(asked_s, self._name, claimer.client_id, Grant.answered(result))
 
         self._numbers += 1
         zombie = Zombie(
-            self._work,
+            self._owning,
             f"{self._name}z{self._numbers}",
             claimer,
             partition,
@@ -239,24 +206,24 @@ async def keep_owning(world: World, owning: Owning, name: str) -> None:
         await asyncio.sleep(0.1)
 
 
-async def intrude(work: Work, name: str, outside: Outside, random: Random) -> None:
+async def intrude(owning: Owning, name: str, outside: Outside, random: Random) -> None:
     """Somebody who never owned anything tries all the same."""
     nobody = Claimer(GROUP, name, bytes(16), 0)
     zombies = [
-        Zombie(work, f"{name}z{partition.topic}", nobody, partition, 0, outside, Random(random.random()))
+        Zombie(owning, f"{name}z{partition.topic}", nobody, partition, 0, outside, Random(random.random()))
         for partition in PARTITIONS
     ]
-    await asyncio.gather(*(zombie.run(work.until_s) for zombie in zombies))
+    await asyncio.gather(*(zombie.run(owning.work.until_s) for zombie in zombies))
 
 
 async def prepare(owning: Owning, outside: Outside) -> None:
-    """Each has had an owner before anything goes wrong."""
+    """What a setting of its topic closes, and the name, have had an owner before anything goes wrong."""
+    owning.unclaimed()
     asked_s = owning.work.history.now_s()
     names = [str(GATED), LAMP]
     async with own.claim(owning.work.bootstrap, GROUP, names, client_id="first", outside=outside) as ownership:
         for name in names:
-            generation, fence = ownership.generations[name], ownership.fence_offsets[name]
-            owning.granted(asked_s, "first", ownership.client_id, name, generation, fence)
+            owning.granted(asked_s, "first", ownership.client_id, Grant.held(ownership, name))
 
 
 async def read_in_the_end(owning: Owning, outside: Outside) -> None:
@@ -271,8 +238,7 @@ async def read_in_the_end(owning: Owning, outside: Outside) -> None:
                 owning.work.bootstrap, GROUP, names, numbers, client_id="heir", outside=outside
             ) as ownership:
                 for name in names:
-                    generation, fence = ownership.generations[name], ownership.fence_offsets[name]
-                    owning.granted(asked_s, "heir", ownership.client_id, name, generation, fence)
+                    owning.granted(asked_s, "heir", ownership.client_id, Grant.held(ownership, name))
                 found = [
                     Final(partition, record.offset, record.value or b"")
                     for partition in PARTITIONS

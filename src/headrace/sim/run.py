@@ -11,7 +11,7 @@ from typing import Any
 from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import clerk, clients, errands, members, owners, settling, tiering, transacting
+from headrace.sim import clerk, clients, errands, members, owners, owning, settling, tiering, transacting
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -94,8 +94,8 @@ class Run:
         copies = scenario.partitions if scenario.transactors else 0
         self.transacted = [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(copies)]
         self.transactions = Work(world.bootstrap, self.transacted, self.history, scenario.seconds)
-        self.owned = list(owners.PARTITIONS) if scenario.owners else []
-        self.owning = owners.Owning(Work(world.bootstrap, self.owned, self.history, scenario.seconds), world.story.tell)
+        self.owned = list(owning.PARTITIONS) if scenario.owners else []
+        self.owning = owning.Owning(Work(world.bootstrap, self.owned, self.history, scenario.seconds), world)
         grouped = members.PARTITIONS if scenario.members else []
         working = Work(world.bootstrap, grouped, self.history, scenario.seconds)
         self.membership = members.Members(working, world.story.tell)
@@ -217,7 +217,7 @@ class Run:
                 await transacting.prepare(self.transactions, outside)
             for partition in self.owned:
                 wanted = NewTopic(
-                    partition.topic, 1, self._copies, configs={**configs, **owners.CONFIGS[partition.topic]}
+                    partition.topic, 1, self._copies, configs={**configs, **owning.CONFIGS[partition.topic]}
                 )
                 await admin.create_topics([wanted])
             if self.scenario.clerks:
@@ -242,8 +242,7 @@ class Run:
         if self.transacted:
             jobs.append(("c2", lambda outside: transacting.consume_committed(self.transactions, "c2", outside)))
         if self.owned:
-            owned = self.owning.work
-            jobs.append(("thief", lambda outside: owners.intrude(owned, "thief", outside, random_for("thief"))))
+            jobs.append(("thief", lambda outside: owners.intrude(self.owning, "thief", outside, random_for("thief"))))
         for name in (f"k{number}" for number in range(1, self.scenario.clerks + 1)):
             jobs.append((name, partial(self._inquire, name)))
         if self.tiered is not None:

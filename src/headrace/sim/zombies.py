@@ -12,8 +12,8 @@ from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.peer import Peer, PeerLost
 from headrace.own.questions import Claimer
-from headrace.sim.clients import Work
 from headrace.sim.history import Acked, OwnRead, OwnSent, OwnStored, Seen
+from headrace.sim.owning import Owning
 from headrace.wire.batch import build, headers, read_records
 from headrace.wire.errors import ProtocolError
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -34,7 +34,7 @@ PAUSES_S = (0.0, 0.01, 0.1, 0.4)
 class Zombie:
     def __init__(
         self,
-        work: Work,
+        owning: Owning,
         name: str,
         claimer: Claimer,
         partition: TopicPartition,
@@ -44,8 +44,9 @@ class Zombie:
         resumed: Callable[[float, OwnResult], None] | None = None,
     ) -> None:
         """`resumed` is told when a resumption was granted; without it none is asked for."""
-        self._work = work
-        self._history = work.history
+        self._owning = owning
+        self._work = owning.work
+        self._history = owning.work.history
         self._name = name
         self._claimer = claimer
         self._partition = partition
@@ -109,10 +110,12 @@ class Zombie:
         if not acks:
             peer.tell(request, PRODUCE_VERSION)
             return 0
+        epoch = self._epoch_at(peer)
         answer = await peer.request(request, ProduceResponse, PRODUCE_VERSION, ANSWER_MS_MAX)
         told = answer.responses[0].partition_responses[0]
         if not told.error_code:
-            history.add(OwnStored(history.now_s(), value, acks == -1))
+            epoch = self._epoch_at(peer) if epoch < 0 else epoch
+            history.add(OwnStored(history.now_s(), value, acks == -1, epoch))
             if acks == -1:
                 history.add(Acked(history.now_s(), self._name, self._partition, told.base_offset, value))
         return told.error_code
@@ -124,20 +127,25 @@ class Zombie:
         wait_ms = self._random.choice((0, 0, 1_000))
         request = FetchRequest(max_wait_ms=wait_ms, min_bytes=1, topics=[FetchTopic(topic=topic, partitions=[asked])])
         history = self._history
-        asked_s = history.now_s()
+        asked_s, epoch = history.now_s(), self._epoch_at(peer)
         answer = await peer.request(request, FetchResponse, FETCH_VERSION, ANSWER_MS_MAX)
         part = answer.responses[0].partitions[0]
         if part.error_code or not part.records:
             return part.error_code
+        epoch = self._epoch_at(peer) if epoch < 0 else epoch
         now_s, holder = history.now_s(), self._claimer.client_id
         for position, _ in headers(part.records):
             for record in read_records(part.records, position):
                 value = record.value or b""
                 self._end = max(self._end, record.offset + 1)
                 history.add(Seen(now_s, self._name, self._partition, record.offset, value))
-                read = OwnRead(asked_s, now_s, holder, self._partition, self._generation, record.offset, value)
+                read = OwnRead(asked_s, now_s, holder, self._partition, self._generation, record.offset, value, epoch)
                 history.add(read)
         return 0
+
+    def _epoch_at(self, peer: Peer) -> int:
+        """Between this and the answer it may have changed; then what is older counts."""
+        return self._owning.epoch_known_at(peer.address, self._partition)
 
     async def _resume(self, peer: Peer) -> int:
         """It never evicts anybody: it is granted only to the last one who had it."""

@@ -70,7 +70,7 @@ class _Deletion:
                 error = partition.fault or ErrorCode.NOT_LEADER_OR_FOLLOWER
                 result.error_code, result.low_watermark = error, -1
             elif self._lags(partition, result.low_watermark):
-                self._broker.commits.log_start_waits.setdefault(partition, {})[self._settle] = None
+                self._broker.commits.follower_waits.setdefault(partition, {})[self._settle] = None
                 continue
             del self._unsettled[partition]
         if not self._unsettled:
@@ -91,7 +91,7 @@ class _Deletion:
 
     def _timed_out(self) -> None:
         for partition, result in self._unsettled.items():
-            waits = self._broker.commits.log_start_waits.get(partition, {})
+            waits = self._broker.commits.follower_waits.get(partition, {})
             waits.pop(self._settle, None)
             result.error_code, result.low_watermark = ErrorCode.REQUEST_TIMED_OUT, -1
         self._finish()
