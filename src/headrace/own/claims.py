@@ -56,12 +56,9 @@ async def claim(
         raise ValueError(f"exclusive is True, False, 'produce' or 'fetch', not {exclusive!r}")
     handed = outside or Outside()
     while True:
-        claimer = Claimer(
-            group,
-            f"{client_id}-{handed.random.bits(64):016x}",
-            handed.random.bits(128).to_bytes(16, "big"),
-            EXCLUSIVE_BITS[exclusive],
-        )
+        random = handed.random
+        name, instance = f"{client_id}-{random.bits(64):016x}", random.bits(128).to_bytes(16, "big")
+        claimer = Claimer(group, name, instance, EXCLUSIVE_BITS[exclusive])
         places = Places(bootstrap, claimer.client_id, handed, names)
         ownership = Ownership(bootstrap, holdings := Holdings(places, claimer, handed))
         try:
