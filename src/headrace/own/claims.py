@@ -57,8 +57,8 @@ async def claim(
     handed = outside or Outside()
     while True:
         random = handed.random
-        name, instance = f"{client_id}-{random.bits(64):016x}", random.bits(128).to_bytes(16, "big")
-        claimer = Claimer(group, name, instance, EXCLUSIVE_BITS[exclusive])
+        name, holder = f"{client_id}-{random.bits(64):016x}", random.bits(128).to_bytes(16, "big")
+        claimer = Claimer(group, name, holder, EXCLUSIVE_BITS[exclusive])
         places = Places(bootstrap, claimer.client_id, handed, names)
         ownership = Ownership(bootstrap, holdings := Holdings(places, claimer, handed))
         try:
