@@ -117,11 +117,11 @@ TIERED = Scenario(tier=True)
 DISPLACED = frozenset({"two owners", "behind a fence", "served too late", "fence going back"})
 
 PLANTS = {
-    "epoch gate": Plant(Partition, "gate", _any_epoch, 7, frozenset({"answer of another epoch"})),
+    "epoch gate": Plant(Partition, "gate", _any_epoch, 0, frozenset({"answer of another epoch"})),
     "KIP-207 guard": Plant(Partition, "is_list_guarded", property(lambda _: False), 1),
     "ISR admission": Plant(Leadership, "joining", _everybody_joins, 65),
     "truncation": Plant(Partition, "end_offset_for", lambda partition, epoch: (epoch, partition.log_end_offset), 26),
-    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 7, frozenset({"acknowledged by too few"})),
+    "min ISR": Plant(Leadership, "isr_min", lambda *_: 1, 11, frozenset({"acknowledged by too few"})),
     "incarnation": Plant(election, "is_intact", lambda *_: True, 23),
     "in doubt": Plant(FencedStore, "move", _nothing_is_fenced, 2, frozenset({"wrong topics"})),
     "StepDown": Plant(Moves, "_ask_all", _nobody_is_asked, 10),

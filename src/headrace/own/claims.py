@@ -63,13 +63,7 @@ async def claim(
         ownership = Ownership(bootstrap, holdings := Holdings(places, claimer, handed))
         try:
             await places.learn(timeout_ms, keep=not wait)
-            claiming = Claiming(holdings, timeout_ms)
-            if numbers is not None:
-                await claiming.take_over(numbers)
-            elif wait:
-                await claiming.take_turns(names)
-            else:
-                await claiming.take_unowned(names)
+            await _take(Claiming(holdings, timeout_ms), names, numbers, wait)
             await _settled(ownership, wait)
             places.hand_over(ownership.cluster)
             yield ownership
@@ -79,6 +73,15 @@ async def claim(
         finally:
             await ownership.cluster.close()
             await holdings.close()
+
+
+async def _take(claiming: Claiming, names: list[str], numbers: dict[str, int] | None, wait: bool) -> None:
+    if numbers is not None:
+        await claiming.take_over(numbers)
+    elif wait:
+        await claiming.take_turns(names)
+    else:
+        await claiming.take_unowned(names)
 
 
 async def _settled(ownership: Ownership, wait: bool) -> None:
