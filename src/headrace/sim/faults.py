@@ -52,6 +52,8 @@ class Faults:
         self._dark: set[int] = set()
         self._losses: dict[int, int] = {}
         """The revision of the store up to which a node may have lost records; FOREVER while its disk is failing."""
+        self._wiped: dict[int, int] = {}
+        """The same of those that were wiped."""
         self._by_kind: dict[str, Callable[[SimNode, Fault], Callable[[], None]]] = {
             "kill": self._kill,
             "kill at a commit": self._kill_at_commit,
@@ -129,7 +131,16 @@ class Faults:
 
     def _may_lose(self, node: SimNode) -> bool:
         """Whether every acknowledged record is on the disks of others, which keep it, as far as that is promised."""
-        return self._is_flushed or self._may_lose_all(node)
+        return (self._is_flushed and not self._has_wiped_member()) or self._may_lose_all(node)
+
+    def _has_wiped_member(self) -> bool:
+        """Then a second member that is not intact, though it has everything on its disk, is no better than that one."""
+        return any(
+            entry.broker_epoch <= self._wiped.get(entry.broker_id, -1)
+            for partition in self._partitions
+            if (record := self._world.truth.partition(partition)) is not None
+            for entry in record.isr
+        )
 
     def _may_lose_all(self, node: SimNode) -> bool:
         """The same, when also what was synced is gone."""
@@ -241,6 +252,7 @@ class Faults:
             return self._spare(node)
         if self._losses.get(node.node_id) != FOREVER:
             self._losses[node.node_id] = self._world.truth.rev
+        self._wiped[node.node_id] = self._world.truth.rev
         node.wipe()
         return lambda: self._start(node)
 
