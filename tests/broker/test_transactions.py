@@ -1,6 +1,7 @@
 """The transaction coordinator on three nodes: requests, their codes, and what readers see."""
 
 import asyncio
+import errno
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from headrace.broker.coordinators import transactions as coordinator
 from headrace.broker.handlers import k24_add_partitions_to_txn
 from headrace.core import transaction
+from headrace.core.internal_topics import TRANSACTION_STATE
 from headrace.core.transaction import Claim, State
 from headrace.errors import ErrorCode
 from headrace.net.peer import PeerLost
@@ -120,6 +122,27 @@ def test_a_transaction_whose_producer_is_gone_ends_by_itself() -> None:
         assert await committed_values(trio) == []
         assert await owner.end(commit=True) == ErrorCode.PRODUCER_FENCED
         assert trio.broker(await coordinator_of(trio)).transactions.timed_out == 1
+        assert await settled(owner.init) == 0
+
+    run(scenario)
+
+
+def test_a_first_question_meets_a_disk_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which ends the leadership within the very question: the producer hears of it, and finds the next coordinator."""
+
+    async def scenario(trio: Trio) -> None:
+        await make_ready(trio)
+        owner = Owner(trio)
+        owner.at = await coordinator_of(trio)
+        failing = trio.partition(owner.at, 0, TRANSACTION_STATE)
+
+        def admit(*_: object) -> None:
+            raise OSError(errno.EIO, "the disk fails")
+
+        monkeypatch.setattr(type(failing), "admit_own", admit)
+        assert await owner.init() == ErrorCode.NOT_COORDINATOR
+        monkeypatch.undo()
+        owner.at = None
         assert await settled(owner.init) == 0
 
     run(scenario)

@@ -320,7 +320,8 @@ class Transactions:
         refused = self.log.append(kept.index, [entry_of(kept.transactional_id, decided)], committed)
         if refused:
             if kept.transaction is None:
-                self._kept[kept.index].pop(kept.transactional_id, None)
+                # A disk that fails just now has ended the leadership.
+                self._kept.get(kept.index, {}).pop(kept.transactional_id, None)
             then(refused)
         else:
             kept.is_pending = True
