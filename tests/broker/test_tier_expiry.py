@@ -7,9 +7,12 @@ from unittest.mock import patch
 
 import pytest
 
+from headrace.broker.tier import Tier, TierLog
+from headrace.broker.tier_publishing import publish
 from headrace.controller.config_changes import DONE
 from headrace.controller.configs import Edit, EditKind
 from headrace.core.tier_lineage import RemoteLog
+from headrace.core.tier_rows import Manifest
 from headrace.core.tiering import Kept, LocalSegment, log_start_by_retention
 from headrace.errors import ErrorCode
 from headrace.node_config import NotStarted
@@ -61,6 +64,23 @@ async def test_remote_segments_expire_by_age_and_the_log_start_follows() -> None
 
         await until(lambda: world.segments() == {} and is_over())
         assert await client.offset(EARLIEST) == 10
+
+
+async def test_who_stops_leading_while_the_new_start_is_published_moves_no_log() -> None:
+    async with tiering(topic={"retention.ms": str(HOUR_MS)}) as (world, served, client):
+        await fill(client, 10)
+        await on_one_segment(served)
+        tier_log, partition = tier_log_of(served), partition_of(served)
+
+        async def publish_as_the_last_deed(tier: Tier, of: TierLog, manifest: Manifest) -> None:
+            await publish(tier, of, manifest)
+            of.is_over = True
+
+        with patch("headrace.broker.tier_expiry.publish", publish_as_the_last_deed):
+            world.clock.now_ms = NOW_MS + HOUR_MS + 1
+            await until(lambda: tier_log.is_over)
+            await asyncio.sleep(0)
+            assert partition.log_start_offset == 0
 
 
 async def test_how_long_it_took_to_measure_a_log_is_told() -> None:

@@ -56,6 +56,7 @@ class Expiry:
     async def expire(self, tier_log: TierLog) -> None:
         """Raises Stopped, OSError, CorruptLog."""
         await settle(self._tier, tier_log)
+        _check_leads(tier_log)
         self.found(tier_log)
         manifest, start = _known(tier_log), self._log_start(tier_log)
         doomed = list(manifest.rows) if self._is_disabled(tier_log) else below(manifest.rows, start)
@@ -67,6 +68,7 @@ class Expiry:
         fresh = {row.id for row in doomed if row.state is not DELETE_STARTED}
         if fresh:
             await publish(self._tier, tier_log, deleting(manifest, fresh, start, tier_log.leader_epoch))
+            _check_leads(tier_log)
             self._begin_at(tier_log, start)
         await self._delete(tier_log, doomed)
 
@@ -112,8 +114,7 @@ class Expiry:
         gone, failure = set(), ""
         counts = self._metrics.of(tier_log.partition.topic)
         for row in rows:
-            if tier_log.is_over:
-                raise Stopped("this node does not lead it any more")
+            _check_leads(tier_log)
             counts.delete_requests += 1
             try:
                 await self._tier.store.delete(self._tier.segment_key(tier_log.partition, row))
@@ -194,6 +195,12 @@ class Expiry:
         except StoreUnavailable as failure:
             log.warning("%s: %s stays in the object store: %s", partition, key, failure)
         return True
+
+
+def _check_leads(tier_log: TierLog) -> None:
+    """After each wait: the log may be another's to move, or a new one that is empty. Raises Stopped."""
+    if tier_log.is_over:
+        raise Stopped("this node does not lead it any more")
 
 
 def _known(tier_log: TierLog) -> Manifest:
