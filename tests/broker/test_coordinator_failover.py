@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headrace.broker.coordinators.transactions import Kept
+from headrace.broker.coordinators.kept import Kept
 from headrace.core.internal_topics import TRANSACTION_STATE
 from headrace.core.transaction import State, Transaction
 from headrace.errors import ErrorCode
