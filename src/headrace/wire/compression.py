@@ -77,6 +77,24 @@ def decompress(codec: Codec, data: Buffer, bytes_max: int) -> bytes:
         raise ProtocolError(f"The records are no valid {codec.name.lower()} data: {error}.") from None
 
 
+def decompress_into(codec: Codec, data: Buffer, out: memoryview) -> int | None:
+    """The same into memory of the caller's: how long it is, or None if it has not less than all of that room."""
+    try:
+        if codec is Codec.SNAPPY:
+            plain = _snappy(memoryview(data), len(out))
+            length = len(plain)
+            out[:length] = plain
+        else:
+            length = _INTO[codec](data, out)
+    except _TooLong:
+        return None
+    except cramjam.DecompressionError as error:
+        if _FULL in str(error):
+            return None
+        raise ProtocolError(f"The records are no valid {codec.name.lower()} data: {error}.") from None
+    return length if length < len(out) else None
+
+
 def _grow(codec: Codec, data: Buffer, bytes_max: int) -> bytes:
     into = _INTO[codec]
     size = min(bytes_max, _GROWTH * len(data) + _FIRST_GUESS_BYTES)
@@ -150,5 +168,9 @@ def _snappy_block(block: memoryview, bytes_before: int, bytes_max: int) -> bytes
     return bytes(out)
 
 
-def _too_long(bytes_max: int) -> ProtocolError:
-    return ProtocolError(f"The records are longer than {bytes_max} bytes when decompressed.")
+class _TooLong(ProtocolError):
+    """It may be valid, but there is no room for it."""
+
+
+def _too_long(bytes_max: int) -> _TooLong:
+    return _TooLong(f"The records are longer than {bytes_max} bytes when decompressed.")
