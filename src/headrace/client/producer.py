@@ -11,7 +11,7 @@ from headrace.client.cluster import Cluster, Topic
 from headrace.client.errors import BufferFull, TransactionFailed
 from headrace.client.outside import Outside
 from headrace.client.sender import Delivery, Sender
-from headrace.client.transactions import Phase, ProducerTransactions
+from headrace.client.transactions import Handle, Phase, ProducerTransactions
 from headrace.core.murmur2 import partition_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
@@ -170,6 +170,15 @@ class Producer:
         await self.flush()
         transactions.expect_open("commit")
         await transactions.end(commit=True)
+
+    async def handle(self) -> Handle | None:
+        """Until everything is stored; then the transaction is left open for whoever gets the handle to commit, and this
+        producer is of no further use. None: nothing was written. TransactionFailed: something is lost, abort it."""
+        transactions = self._transactional()
+        transactions.expect_open("handle")
+        await self.flush()
+        transactions.expect_open("handle")
+        return transactions.hand_over()
 
     async def abort(self) -> None:
         """Nothing of the transaction will ever be read by those who read what is committed."""
