@@ -112,9 +112,9 @@ async def test_a_request_that_makes_no_sense_is_not_tried_again() -> None:
 
 
 async def test_a_cluster_that_cannot_do_this_is_known_as_such() -> None:
-    async with FakeBroker(FakeCluster(), versions_max={18_201: -1}) as broker:
-        async with CommitGroups(broker.bootstrap) as groups:
-            assert not await groups.is_offered()
+    kafka = FakeBroker(FakeCluster(), versions_max={18_201: -1})
+    async with kafka, CommitGroups(kafka.bootstrap) as groups:
+        assert not await groups.is_offered()
 
 
 @pytest.mark.parametrize("seed", range(4))

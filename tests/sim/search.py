@@ -35,7 +35,8 @@ def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     violations = "\n".join(str(violation) for violation in verdict.violations[:5])
     wanted = scenario or Scenario()
     transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""
+    drivers = f" --drivers {wanted.drivers}" if wanted.drivers else ""
     owners = f" --owners {wanted.owners}" if wanted.owners else ""
     members = f" --members {wanted.members}" if wanted.members else ""
     clerks = f" --clerks {wanted.clerks}" if wanted.clerks else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}{clerks}\n{violations}"
+    return f"headrace sim --seed {verdict.seed}{transactors}{drivers}{owners}{members}{clerks}\n{violations}"

@@ -22,7 +22,7 @@ logging.disable(logging.CRITICAL)
 from headrace.sim.run import Scenario, run_seed
 for seed in range(int(sys.argv[1])):
     wanted = {'transactors': seed % 2 * 2, 'owners': seed // 2 % 2 * 3, 'members': (3, 0, 3)[seed % 3]}
-    run_seed(seed, Scenario(clerks=1 + seed % 2, **wanted))
+    run_seed(seed, Scenario(clerks=1 + seed % 2, drivers=seed % 4 // 3 * 2, **wanted))
 coverage.stop()
 lines = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
 for path in coverage.get_data().measured_files():

@@ -5,11 +5,12 @@ from random import SystemRandom
 import pytest
 
 from headrace.sim.run import Scenario, run_seed
-from tests.sim.planted import GROUPING, OWNING, PLANTS, TRANSACTING, planted
+from tests.sim.planted import DRIVING, GROUPING, OWNING, PLANTS, TRANSACTING, planted
 from tests.sim.search import told
 
 FRESH_SEEDS = 100
 TRANSACTING_SEEDS = 30
+DRIVING_SEEDS = 30
 OWNING_SEEDS = 30
 GROUPING_SEEDS = 30
 PARTS = 10
@@ -50,6 +51,16 @@ def test_transactions_of_fresh_seeds_are_whole_or_not_there(part: int) -> None:
     for seed in range(first, first + TRANSACTING_SEEDS // PARTS):
         verdict = run_seed(seed, TRANSACTING)
         assert not verdict.violations, told(verdict, TRANSACTING)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_batches_of_fresh_seeds_are_there_once_and_whole(part: int) -> None:
+    """Tcg-1, 2, 3, 4, 6, 8 and 9, in whatever order chance brings them."""
+    first = SystemRandom().getrandbits(31)
+    print(f"part {part}: seeds from {first}")
+    for seed in range(first, first + DRIVING_SEEDS // PARTS):
+        verdict = run_seed(seed, DRIVING)
+        assert not verdict.violations, told(verdict, DRIVING)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -32,7 +32,7 @@ def test_a_seed_goes_the_same_way_twice() -> None:
 def test_a_seed_goes_the_same_way_in_every_process() -> None:
     code = (
         "from headrace.sim.run import *; "
-        "print([run_seed(3, Scenario(transactors=t, owners=t, members=t, clerks=t)).digest for t in (0, 2)])"
+        "print([run_seed(3, Scenario(transactors=t, drivers=t, owners=t, members=t, clerks=t)).digest for t in (0, 2)])"
     )
     digests = [
         subprocess.run(

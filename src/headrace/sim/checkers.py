@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from headrace.model import TopicPartition
+from headrace.sim.batch_checkers import BATCH_CHECKERS
 from headrace.sim.group_checkers import GROUP_CHECKERS
 from headrace.sim.history import (
     Acked,
@@ -233,6 +234,7 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     repeated_transactions,
     vanished_reads,
     wrong_offsets,
+    *BATCH_CHECKERS,
     *OWN_CHECKERS,
     *GROUP_CHECKERS,
     failures_to_recover,

@@ -196,6 +196,23 @@ class CommittedFinal(NamedTuple):
     value: bytes
 
 
+class BatchCommitted(NamedTuple):
+    """A driver heard that a batch of its query is committed."""
+
+    at_s: float
+    client: str
+    batch_id: int
+
+
+class BatchTold(NamedTuple):
+    """Somebody asked, no earlier than `asked_s`, which batch was committed last; -1: none."""
+
+    asked_s: float
+    at_s: float
+    client: str
+    batch_id: int
+
+
 class OwnGranted(NamedTuple):
     """A claim or a resumption was answered. `asked_s`: it was asked no earlier. `holder` is unique to each claimer."""
 
@@ -332,6 +349,8 @@ Event: TypeAlias = (
     | TxnEnded
     | CommittedRead
     | CommittedFinal
+    | BatchCommitted
+    | BatchTold
     | OwnGranted
     | OwnReleased
     | OwnSent

@@ -17,7 +17,7 @@ from headrace.broker.coordinators.kept import Kept
 from headrace.broker.coordinators.queries import QUERIES_MAX, Queries, Query
 from headrace.broker.coordinators.state_log import Entry
 from headrace.core import transaction
-from headrace.core.commit_group import Decision, Handle, decision_entry, is_committable, is_over
+from headrace.core.commit_group import Decision, Handle, decision_entry, is_committable
 from headrace.core.transaction import Transaction
 from headrace.core.transaction_log import entry_of
 from headrace.errors import ErrorCode
@@ -136,7 +136,7 @@ class CommitGroups:
             if len(self._queries) >= QUERIES_MAX:
                 return Outcome(ErrorCode.POLICY_VIOLATION)
             query = Query(asked.query)
-        if is_over(query.last, asked.batch_id):
+        if query.is_over(asked.batch_id):
             self.repeated += 1
             return Outcome(ErrorCode.NONE, decided=True, last=query.last)
         if query.is_pending:

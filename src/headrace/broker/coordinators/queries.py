@@ -37,6 +37,9 @@ class Query:
         self.attempts: dict[int, dict[Kept, None]] = {}
         """All that are known, by their batches."""
 
+    def is_over(self, batch_id: int) -> bool:
+        return is_over(self.last, batch_id)
+
 
 class Queries:
     def __init__(self, broker: Broker, transactions: "Transactions") -> None:
@@ -91,7 +94,7 @@ class Queries:
         query = self._queries[index].get(attempt.query)
         if query is None:
             return ErrorCode.POLICY_VIOLATION if is_new and len(self) >= QUERIES_MAX else ErrorCode.NONE
-        if is_over(query.last, attempt.batch_id):
+        if query.is_over(attempt.batch_id):
             return ErrorCode.PRODUCER_FENCED
         known = query.attempts.get(attempt.batch_id, {})
         attempts_max = self._broker.config.commit_group_max_attempts
@@ -112,7 +115,7 @@ class Queries:
         assert attempt is not None and known is not None
         self.opened(kept)
         self._finished.pop(kept, None)
-        if is_over(self._queries[kept.index][attempt.query].last, attempt.batch_id):
+        if self._queries[kept.index][attempt.query].is_over(attempt.batch_id):
             self._clear_away(kept, known)
 
     def dropped(self, kept: Kept) -> None:
@@ -132,13 +135,13 @@ class Queries:
         """Its batch is over: no time has to pass until it is aborted."""
         attempt = kept.attempt
         query = None if attempt is None else self._queries[kept.index].get(attempt.query)
-        return attempt is not None and query is not None and is_over(query.last, attempt.batch_id)
+        return attempt is not None and query is not None and query.is_over(attempt.batch_id)
 
     # What is left of batches that are over.
 
     def close(self, query: Query) -> None:
         """Its last batch is another one."""
-        for batch_id in [batch_id for batch_id in query.attempts if is_over(query.last, batch_id)]:
+        for batch_id in [batch_id for batch_id in query.attempts if query.is_over(batch_id)]:
             for kept in query.attempts[batch_id]:
                 if kept.transaction is not None and not kept.is_pending:
                     self._clear_away(kept, kept.transaction)
