@@ -37,7 +37,15 @@ def test_a_planted_bug_is_found(plant: str) -> None:
         (Scenario(transactors=2, owners=3), SEEDS // 20),
         (Scenario(transactors=2, members=4), SEEDS // 20),
     ],
-    ids=["records", "transactions", "batches", "owners", "groups", "transactions and owners", "transactions and groups"],
+    ids=[
+        "records",
+        "transactions",
+        "batches",
+        "owners",
+        "groups",
+        "transactions and owners",
+        "transactions and groups",
+    ],
 )
 def test_seeds_keep_every_promise(scenario: Scenario, seeds: int) -> None:
     first, begun = hunt_seed(), time.monotonic()
