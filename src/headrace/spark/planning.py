@@ -61,7 +61,7 @@ def plan(
         pieces += found
     if records_max is not None:
         pieces = [part for piece in pieces for part in _cut_evenly(piece, -(-piece.range.size // records_max))]
-    if partitions_min is not None and len(pieces) < partitions_min:
+    if pieces and partitions_min is not None and len(pieces) < partitions_min:
         pieces = _cut_to(pieces, partitions_min)
     return pieces
 

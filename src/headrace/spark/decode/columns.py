@@ -47,9 +47,9 @@ class Columns:
         make: dict[str, Callable[[], Any]] = {
             "key": lambda: _binary(rows.keys, count, pa.binary()),
             "value": lambda: _binary(rows.values, count, pa.binary()),
-            "topic": lambda: self._constant("topic", count, lambda n: pa.repeat(pa.scalar(self._topic), n)),
+            "topic": lambda: self._constant("topic", count, lambda n: _repeated(self._topic, n)),
             "partition": lambda: self._constant(
-                "partition", count, lambda n: pa.array(np.full(n, self._partition, np.int32))
+                "partition", count, lambda n: _fixed(np.full(n, self._partition, np.int32), n, pa.int32())
             ),
             "offset": lambda: _fixed(rows.offsets, count, pa.int64()),
             "timestamp": lambda: _fixed(rows.times_us, count, pa.timestamp("us", "UTC")),
@@ -70,6 +70,15 @@ def _room(rows: int, content_bytes: int, wanted: bool) -> Binary:
     ends = np.empty(rows + 1, np.int32)
     ends[0] = 0
     return Binary(ends, np.zeros((rows + 7) // 8, np.uint8), np.empty(content_bytes, np.uint8))
+
+
+# Arrays are made of buffers: what pyarrow does with numpy's arrays loads pandas, for half a second in every worker.
+
+
+def _repeated(text: str, count: int) -> pa.Array:
+    raw = text.encode()
+    ends = np.arange(0, len(raw) * (count + 1), len(raw), dtype=np.int32)
+    return pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(raw * count)])
 
 
 def _fixed(values: Any, count: int, kind: pa.DataType) -> pa.Array:
