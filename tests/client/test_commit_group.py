@@ -1,6 +1,7 @@
 """Drivers and tasks of a query, against a whole broker in this process."""
 
 import asyncio
+import gc
 import pickle
 import random
 from typing import Any
@@ -69,6 +70,20 @@ async def test_a_task_without_rows_has_no_handle_and_one_that_fails_has_none_eit
         await all_decided(cluster.bootstrap)
         assert await groups.commit(SCOPE, QUERY, 0, "run-1", []) == (False, 0, "run-1")
         assert await committed(cluster.bootstrap) == []
+
+
+async def test_a_lost_record_is_told_by_the_transaction_and_nobody_has_to_ask_its_future() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with Cluster(settings=SETTINGS) as cluster:
+        await made(cluster)
+        async with task_of(cluster, 0, 0) as task:
+            await task.begin()
+            task.send("t", b"bad", partition=17)
+            with pytest.raises(TransactionFailed):
+                await task.handle()
+    gc.collect()
+    assert complaints == []
 
 
 async def test_a_batch_with_an_attempt_that_was_taken_over_is_refused_by_name() -> None:

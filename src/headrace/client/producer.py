@@ -302,10 +302,15 @@ class Producer:
 
     def _lose(self, pending: Pending, error: KafkaError) -> None:
         self._settled(pending.size)
-        if not pending.future.done():
-            pending.future.set_exception(error)
+        self._tell(pending, error)
         if self._transactions is not None:
             self._transactions.fail(error)
+
+    def _tell(self, pending: Pending, error: KafkaError) -> None:
+        if not pending.future.done():
+            pending.future.set_exception(error)
+            if self._transactions is not None:
+                pending.future.exception()  # whoever ends the transaction hears of it, also if nobody asks this future
 
     def _settled(self, size: int) -> None:
         self._used_bytes -= size
@@ -322,8 +327,7 @@ class Producer:
         closed = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the producer was closed")
         for records in self._unplaced.values():
             for pending, _ in records:
-                if not pending.future.done():
-                    pending.future.set_exception(closed)
+                self._tell(pending, closed)
         self._unplaced.clear()
         if self._sender is not None:
             await self._sender.close()
