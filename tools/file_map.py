@@ -27,6 +27,8 @@ FOLDERS = {
     "broker/handlers": "one file per API, named by its key",
     "client": "producer, consumer and administrator over the wire",
     "own": "single ownership of partitions and names, over the wire",
+    "spark": "Spark reads and writes topics: the data source `headrace`",
+    "spark/decode": "record batches into Arrow buffers, by compiled loops",
     "cli": "the command `headrace`",
     "sim": "whole clusters on virtual time, from one seed",
     "testing": "brokers inside a test",
