@@ -9,7 +9,9 @@ from headrace.spark.admission import Admission, share_out
 A, B, C = (TopicPartition("t", index) for index in range(3))
 
 
-def admission(*, most: int | None = None, least: int | None = None, delay_ms: int = 1_000, size: int | None = None) -> Admission:
+def admission(
+    *, most: int | None = None, least: int | None = None, delay_ms: int = 1_000, size: int | None = None
+) -> Admission:
     return Admission(most, least, delay_ms, size)
 
 

@@ -15,7 +15,9 @@ ID = bytes(range(16))
 
 
 @given(offsets, offsets, st.booleans())
-def test_an_offset_survives_its_text(at: dict[TopicPartition, int], begins: dict[TopicPartition, int], first: bool) -> None:
+def test_an_offset_survives_its_text(
+    at: dict[TopicPartition, int], begins: dict[TopicPartition, int], first: bool
+) -> None:
     topics = {one.topic for one in at}
     told = StreamOffset(at, dict.fromkeys(topics, ID), dict.fromkeys(at, 3), begins, first)
     assert from_json(json.loads(json.dumps(told.to_json()))) == told

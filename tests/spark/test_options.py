@@ -37,8 +37,8 @@ def test_topics_are_named_by_exactly_one_option() -> None:
 
 def test_a_time_beats_times_by_partition_which_beat_offsets() -> None:
     given = {"startingOffsets": "earliest", "startingOffsetsByTimestamp": '{"t": {"0": 7}}'}
-    assert parse(**given).starting.times_ms == {TopicPartition("t", 0): 7}
-    assert parse(**given, startingTimestamp="5").starting.time_ms == 5
+    assert parse("stream", **given).starting.times_ms == {TopicPartition("t", 0): 7}
+    assert parse("stream", **given, startingTimestamp="5").starting.time_ms == 5
 
 
 def test_what_is_for_the_kafka_client_passes_and_what_we_know_of_it_is_used() -> None:
@@ -67,7 +67,11 @@ def test_bytes_are_written_with_units_or_without() -> None:
         ("stream", {"zzz": "x"}, "there is no option zzz; known are "),
         ("stream", {"path": "x"}, "load() takes no path"),
         ("stream", {"assign": '{"t":[0]}'}, "subscribe and assign contradict each other"),
-        ("stream", {"endingOffsets": "latest"}, "option endingOffsets is one of spark.read; a stream has no use for it"),
+        (
+            "stream",
+            {"endingOffsets": "latest"},
+            "option endingOffsets is one of spark.read; a stream has no use for it",
+        ),
         ("batch", {"maxOffsetsPerTrigger": "1"}, "option maxOffsetsPerTrigger is one of spark.readStream; a batch"),
         ("batch", {"startingOffsets": "latest"}, "from which a batch would read nothing"),
         ("batch", {"startingOffsets": '{"t":{"0":-1}}'}, "holds -1 (latest)"),
@@ -100,7 +104,10 @@ def test_what_is_wrong_is_told_in_one_sentence(mode: Mode, given: dict[str, Any]
     [
         ({"subscribe": "t"}, "option kafka.bootstrap.servers is missing"),
         ({"kafka.bootstrap.servers": "h:1"}, "no option says which topics to read"),
-        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": "("}, "option subscribePattern is no regular expression"),
+        (
+            {"kafka.bootstrap.servers": "h:1", "subscribePattern": "("},
+            "option subscribePattern is no regular expression",
+        ),
         ({"kafka.bootstrap.servers": "h:1", "assign": "{}"}, "option assign names no partition"),
     ],
 )

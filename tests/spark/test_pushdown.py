@@ -84,7 +84,9 @@ def test_a_batch_that_asks_for_what_is_not_there_fails_unless_that_is_accepted()
     assert planned([], **future, failOnDataLoss="false")[0] == [(0, 5, 100), (1, 0, 10)]
 
 
-def test_only_a_process_that_spark_asks_about_filters_gets_a_reader_that_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_process_that_spark_asks_about_filters_gets_a_reader_that_takes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Elsewhere Spark fails the query of a reader that could take filters."""
     options, schema = read_options(LEAST, "batch"), source_schema(False)
     assert type(batch_reader(options, schema)) is BatchReader

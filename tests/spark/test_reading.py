@@ -49,7 +49,9 @@ def topic_id(cluster: Cluster) -> bytes:
     return view_of(options.connection).topics(options.selection, 0)["t"].topic_id
 
 
-def values_between(cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, **settings: Any) -> list[Any]:
+def values_between(
+    cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, **settings: Any
+) -> list[Any]:
     connection = Connection(cluster.bootstrap, fetch_wait_ms=50, **settings)
     found = fetch(Range(T0, id_, start, end), connection, VALUES, fails)
     return [value for some in found for value in some.column("value").to_pylist()]

@@ -91,6 +91,16 @@ def test_a_first_batch_that_is_done_again_begins_where_it_began() -> None:
     assert driver.at.begins == {}
 
 
+def test_a_first_batch_of_nothing_that_is_done_again_loses_nothing() -> None:
+    driver = Driver(two(), startingOffsets="latest")
+    empty = driver.at  # Spark makes a batch that ends where it begins
+    driver.view.logs[T0].end = 15
+    again = Driver(driver.view, startingOffsets="latest")
+    assert driver.pieces(again.at, empty) == []
+    again.at = empty
+    assert again.batch() == [(0, 10, 15)]
+
+
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     driver = Driver(FakeView({T0: FakeLog(end=10)}))
     driver.batch()
@@ -187,8 +197,9 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_from() -> None:
     driver.at = from_json({"t": {"0": 4, "1": 20}})
     assert driver.batch() == [(0, 4, 10)]
     assert driver.at.topic_ids == {"t": OLD}
-    assert [piece.range.topic_id for piece in driver.planner.pieces(from_json({"t": {"0": 1}}), from_json({"t": {"0": 2}}))]
-
+    assert [
+        piece.range.topic_id for piece in driver.planner.pieces(from_json({"t": {"0": 1}}), from_json({"t": {"0": 2}}))
+    ]
 
 
 def test_limits_hold_until_all_is_read() -> None:
@@ -252,7 +263,9 @@ steps = st.lists(
 
 
 @given(steps, st.sampled_from([{}, {"maxOffsetsPerTrigger": "7"}, {"startingOffsets": "latest"}]))
-def test_every_record_is_planned_once_whatever_happens(taken: list[tuple[str, TopicPartition, int]], options: dict[str, str]) -> None:
+def test_every_record_is_planned_once_whatever_happens(
+    taken: list[tuple[str, TopicPartition, int]], options: dict[str, str]
+) -> None:
     """Appends, clean elections, and batches that are done again by a new driver."""
     driver = Driver(two(), **options)
     position = dict(driver.at.offsets)
@@ -261,7 +274,7 @@ def test_every_record_is_planned_once_whatever_happens(taken: list[tuple[str, To
         if what == "append":
             log.end += number
         elif what == "elect":
-            log.epoch_ends = {epoch: log.end for epoch in range(log.epoch + 1)}
+            log.epoch_ends[log.epoch] = log.end
             log.epoch += 1
         else:
             before = driver.at

@@ -77,6 +77,8 @@ class StreamPlanner:
 
     def pieces(self, start: StreamOffset, end: StreamOffset) -> list[Piece]:
         """Of the batch between two offsets, the same whenever it is asked for."""
+        if end.is_first or start == end:
+            return []  # Spark makes a first batch also of nothing
         known: Mapping[str, bytes] = end.topic_ids
         if not known:  # of Spark's own connector
             known = {topic: now.topic_id for topic, now in self._topics().items()}

@@ -14,11 +14,13 @@ from tests.servers.headrace import headrace_broker
 from tests.servers.process import BrokerProcess
 
 MEMORY = Path("/dev/shm")
+WORKERS = Path(__file__).parent / "workers"
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
     # A write of the default one to a local disk takes 30 ms; this one is not safe against two drivers.
@@ -39,6 +41,7 @@ def scratch() -> Iterator[Path]:
 def spark(scratch: Path) -> Iterator[SparkSession]:
     """Finds the data source by itself: nothing is registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])
     builder = SparkSession.builder.master("local[2]").appName("headrace tests")
     for key, value in {**SETTINGS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}.items():
         builder = builder.config(key, value)

@@ -1,6 +1,8 @@
 """The source under a real Spark, against a real broker process."""
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -12,6 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headrace.client import Admin
+from headrace.spark.listener import GroupListener, QueryLag
 from tests.servers.process import BrokerProcess
 from tests.spark.filling import delete_topic, fill, make_topic, numbers
 
@@ -152,13 +156,11 @@ def test_a_first_batch_from_the_latest_offset_that_failed_is_done_again_from_the
     writer = stream(startingOffsets="latest").writeStream.option("checkpointLocation", str(tmp_path / "c"))
     query = writer.foreachBatch(seen).start()
     try:
-        query.processAllAvailable()  # the query has begun at the end
-        fill(broker.bootstrap, topic, numbers(10, 20))
         with pytest.raises(StreamingQueryException, match="told to fail"):
-            query.processAllAvailable()
+            query.processAllAvailable()  # Spark makes a first batch also of nothing
     finally:
         query.stop()
-    fill(broker.bootstrap, topic, numbers(20, 30))
+    fill(broker.bootstrap, topic, numbers(10, 30))
     seen.fails = False
     run(stream(startingOffsets="latest"), tmp_path / "c", seen)
     assert seen.values == numbers(10, 30)
@@ -193,7 +195,7 @@ def test_a_topic_made_anew_with_more_rows_is_not_taken_for_the_old_one(
     delete_topic(broker.bootstrap, topic)
     make_topic(broker.bootstrap, topic, 2)
     fill(broker.bootstrap, topic, numbers(100, 150), partitions=2)
-    with pytest.raises(StreamingQueryException, match="RECREATED: topic .* was deleted and made anew"):
+    with pytest.raises(StreamingQueryException, match=r"RECREATED: topic .* was deleted and made anew"):
         run(stream(), tmp_path / "c", seen)
     assert seen.values == numbers(0, 20)
     run(stream(failOnDataLoss="false"), tmp_path / "c", seen)
@@ -215,5 +217,32 @@ def test_an_idle_query_makes_no_batches(
         query.stop()
     assert seen.values == numbers(0, 20)
     assert len(seen.batches) == 1
-    latest = json.loads(progress["sources"][0]["latestOffset"]) if isinstance(progress, dict) else None
-    assert latest is None or latest[topic] == {"0": 10, "1": 10}
+    assert json.loads(progress.sources[0].latestOffset)[topic] == {"0": 10, "1": 10}
+
+
+def test_a_listener_commits_the_offsets_of_a_query_as_those_of_a_group(
+    spark: SparkSession, broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, numbers(0, 20), partitions=2)
+    lags: list[QueryLag] = []
+    listener = GroupListener(broker.bootstrap, {"watched": "the group"}, lags.append)
+    spark.streams.addListener(listener)
+    try:
+        writer = stream().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        query = writer.queryName("watched").trigger(availableNow=True).start()
+        query.awaitTermination(120)
+        deadline_s = time.monotonic() + 60
+        while committed(broker.bootstrap, "the group") != {0: 10, 1: 10} and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+    finally:
+        spark.streams.removeListener(listener)
+    assert committed(broker.bootstrap, "the group") == {0: 10, 1: 10}
+    assert lags[-1].records == 0
+
+
+def committed(bootstrap: str, group: str) -> dict[int, int]:
+    async def asked() -> dict[int, int]:
+        async with Admin(bootstrap) as admin:
+            return {one.partition: at.offset for one, at in (await admin.groups.offsets(group)).items()}
+
+    return asyncio.run(asked())
