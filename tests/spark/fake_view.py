@@ -26,13 +26,16 @@ class FakeView:
     ids: dict[str, bytes] = field(default_factory=dict)
     times: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
     epochs_asked: int = 0
+    stale_ids: dict[str, bytes] = field(default_factory=dict)
+    """What metadata says to who does not ask for it anew."""
 
     def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
         assert ttl_ms >= 0
         found = {}
         for topic in sorted({one.topic for one in self.logs}):
             indexes = tuple(sorted(one.partition for one in self.logs if one.topic == topic))
-            found[topic] = TopicNow(self.ids.get(topic, OLD), indexes)
+            ids = self.stale_ids if ttl_ms and topic in self.stale_ids else self.ids
+            found[topic] = TopicNow(ids.get(topic, OLD), indexes)
         for topic in selection.topics:
             if topic not in found:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")

@@ -161,6 +161,16 @@ def test_a_loss_stops_the_query_unless_it_is_accepted(
             assert raised.value.loss.verdict is verdict
 
 
+def test_no_verdict_is_given_by_old_metadata() -> None:
+    driver = Driver(two())
+    driver.batch()
+    driver.view.stale_ids = {"t": OLD}
+    driver.view.ids = {"t": NEW}
+    driver.view.logs[T0].end = 4
+    with pytest.raises(DataLoss, match="RECREATED"):
+        driver.batch()
+
+
 def test_an_offset_that_is_named_and_not_written_is_not_a_loss_of_the_log() -> None:
     driver = Driver(two(), startingOffsets='{"t": {"0": 11, "1": 0}}')
     with pytest.raises(DataLoss) as raised:

@@ -156,7 +156,12 @@ class BrokerView:
         return self._door.run(self._bytes_per_record(list(partitions)))
 
     async def _bytes_per_record(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
-        starts = await self._list(dict.fromkeys(partitions, EARLIEST_LOCAL))
+        try:
+            starts = await self._list(dict.fromkeys(partitions, EARLIEST_LOCAL))
+        except KafkaError as error:
+            if error.code != ErrorCode.UNSUPPORTED_VERSION:
+                raise
+            starts = await self._list(dict.fromkeys(partitions, EARLIEST))  # brokers without a tier
         ends = await self._list(dict.fromkeys(partitions, LATEST))
         by_leader: dict[int, list[TopicPartition]] = {}
         for one in partitions:

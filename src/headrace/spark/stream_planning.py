@@ -14,7 +14,7 @@ from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
-from headrace.spark.verdicts import DataLoss, LogNow, Place, Verdict, judge
+from headrace.spark.verdicts import DataLoss, LogNow, Loss, Place, Verdict, judge
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,11 @@ class StreamPlanner:
     def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
         topics, ends = self._look()
-        begins, moved, lost = self._begins(start, topics, ends)
+        begins, moved, losses = self._begins(start, topics, ends)
+        if losses:  # perhaps of a topic that was made anew since metadata was asked for
+            topics, ends = self._look(ttl_ms=0)
+            begins, moved, losses = self._begins(start, topics, ends)
+        lost = self._accepted(losses)
         latest = {one: max(now.end, begins[one]) for one, now in ends.items()}
         if self._target is not None:
             # What was lost or made anew meanwhile has offsets of its own.
@@ -89,23 +93,24 @@ class StreamPlanner:
                 ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset))
         return plan(ranges, self._options.partitions_min, self._options.records_per_partition_max, self._cold)
 
-    def _topics(self) -> dict[str, TopicNow]:
-        return self._view.topics(self._options.selection, self._options.metadata_ttl_ms)
+    def _topics(self, ttl_ms: int | None = None) -> dict[str, TopicNow]:
+        ttl_ms = self._options.metadata_ttl_ms if ttl_ms is None else ttl_ms
+        return self._view.topics(self._options.selection, ttl_ms)
 
-    def _look(self) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
-        topics = self._topics()
+    def _look(self, ttl_ms: int | None = None) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
+        topics = self._topics(ttl_ms)
         return topics, self._view.ends(selected(self._options.selection, topics))
 
     def _begins(
         self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
-    ) -> tuple[dict[TopicPartition, int], set[TopicPartition], set[TopicPartition]]:
-        """Where the batch begins; the partitions where that is not where the one before ended; and those of them that
-        have lost records.
+    ) -> tuple[dict[TopicPartition, int], set[TopicPartition], list[Loss]]:
+        """Where the batch begins; the partitions where that is not where the one before ended; and what is lost.
 
-        A new partition is read from its beginning. DataLoss for one whose records are gone, unless that is accepted.
+        A new partition is read from its beginning.
         """
         begins: dict[TopicPartition, int] = {}
-        moved, lost = set(), set()
+        moved = set()
+        losses = []
         epoch_ends = self._epoch_ends(start, topics, ends)
         for one, now in ends.items():
             offset = start.offsets.get(one)
@@ -123,11 +128,16 @@ class StreamPlanner:
             moved.add(one)
             if start.is_first and self._options.starting.offsets is None and loss.verdict is Verdict.AGED_OUT:
                 continue  # whoever wants all there is misses nothing that was there when the query began to read
+            losses.append(loss)
+        return begins, moved, losses
+
+    def _accepted(self, losses: list[Loss]) -> set[TopicPartition]:
+        """DataLoss for the first, unless the query is to go on."""
+        for loss in losses:
             if self._options.fails_on_data_loss:
                 raise DataLoss(loss)
             log.warning("%s", loss)
-            lost.add(one)
-        return begins, moved, lost
+        return {loss.partition for loss in losses}
 
     def _epoch_ends(
         self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
