@@ -180,6 +180,38 @@ def test_a_zombie_of_a_batch_that_is_over_can_begin_nothing() -> None:
     run(scenario)
 
 
+def test_producer_ids_of_a_query_are_used_again_and_whoever_had_them_is_fenced() -> None:
+    """Each partition remembers every producer id for a day: there may be thousands of attempts in a minute."""
+
+    async def scenario(trio: Trio) -> None:
+        transactions = trio.broker(await coordinator_of(trio)).transactions
+        first = await written(trio, 0, b"0")
+        loser = await written(trio, 0, b"loser", number=1)
+        assert not await committed(trio, 0, first)
+        producer_ids = {first.claim.producer_id, loser.claim.producer_id}
+        for batch_id in range(1, 4):
+            await trio.until(lambda: len(transactions) == 0)
+            task, idle = Task(trio, batch_id, 0), Task(trio, batch_id, 1)
+            assert await settled(idle.init) == 0
+            await task.write(b"%d" % batch_id)
+            assert {task.claim.producer_id, idle.claim.producer_id} == producer_ids
+            for zombie in (first, loser):
+                assert await zombie.produce([b"late"]) in (
+                    ErrorCode.INVALID_PRODUCER_EPOCH,
+                    ErrorCode.TRANSACTION_ABORTABLE,
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                )
+                assert await zombie.add(0) == {0: ErrorCode.PRODUCER_FENCED}
+            assert not await committed(trio, batch_id, task)
+        assert await committed_values(trio) == [b"0", b"1", b"2", b"3"]
+        trio.world.nodes[await coordinator_of(trio) - 1].kill()
+        after = await written(trio, 4, b"4")
+        assert not await committed(trio, 4, after)
+        assert await committed_values(trio) == [b"0", b"1", b"2", b"3", b"4"]
+
+    run(scenario)
+
+
 def test_what_is_forgotten_of_a_batch_is_forgotten_by_the_next_coordinator_too() -> None:
     async def scenario(trio: Trio) -> None:
         winner = await written(trio, 3, b"1")

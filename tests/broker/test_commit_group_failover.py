@@ -244,7 +244,13 @@ async def _open_all(trio: Trio, node_id: int, tasks: list[Task]) -> None:
 
         return then
 
-    for at in range(0, len(tasks), 500):
-        for task in tasks[at : at + 500]:
+    waiting = list(tasks)
+    while waiting:
+        now, waiting = waiting[:500], waiting[500:]
+        for task in now:
             transactions.init(task.id, None, 600_000, begun(task))
-        await trio.until(lambda at=at: left == max(0, len(tasks) - at - 500))  # type: ignore[misc]
+        await _until_left(trio, lambda: left, len(waiting))
+
+
+async def _until_left(trio: Trio, left: Callable[[], int], count: int) -> None:
+    await trio.until(lambda: left() == count)

@@ -12,7 +12,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.coordinators.kept import Kept
 from headrace.core import transaction
 from headrace.core.commit_group import Decision, decision_tombstone, is_over, read_decision
-from headrace.core.transaction import RESTING, State, Transaction
+from headrace.core.transaction import RESTING, Claim, State, Transaction
 from headrace.core.transactional_id import Attempt
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
@@ -24,10 +24,12 @@ QUERIES_MAX: Final = 100_000
 """That one node remembers. One more is refused (44)."""
 SLICE: Final = 200
 """Attempts that one turn of the loop aborts."""
+SPENT_MAX: Final = 10_000
+"""Producer ids of a query that are kept to be used again."""
 
 
 class Query:
-    __slots__ = ("attempts", "is_pending", "key", "last")
+    __slots__ = ("attempts", "is_pending", "key", "last", "spent")
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -36,6 +38,8 @@ class Query:
         """A decision is in the log, and not committed."""
         self.attempts: dict[int, dict[Kept, None]] = {}
         """All that are known, by their batches."""
+        self.spent: list[Claim] = []
+        """Producer ids of attempts that are over and forgotten, with the last epoch that was in use."""
 
     def is_over(self, batch_id: int) -> bool:
         return is_over(self.last, batch_id)
@@ -130,6 +134,21 @@ class Queries:
             query.attempts.pop(attempt.batch_id, None)
         if not query.attempts and query.last is None and not query.is_pending:
             del self._queries[kept.index][query.key]
+
+    def forgotten(self, kept: Kept) -> None:
+        """As `dropped`, and the log says so. Whoever reads it knows nothing of the producer id, nor does anybody else,
+        so that it can be given to another attempt of the query, for as long as this leadership lasts."""
+        attempt, known = kept.attempt, kept.transaction
+        self.dropped(kept)
+        query = None if attempt is None else self._queries[kept.index].get(attempt.query)
+        if attempt is None or query is None or known is None or not query.is_over(attempt.batch_id):
+            return
+        if len(query.spent) < SPENT_MAX and known.epoch + 1 < transaction.EXHAUSTED_EPOCH:
+            query.spent.append(Claim(known.producer_id, known.epoch))
+
+    def take_spent(self, index: int, attempt: Attempt) -> Claim | None:
+        query = self._queries[index].get(attempt.query)
+        return query.spent.pop() if query is not None and query.spent else None
 
     def is_superseded(self, kept: Kept) -> bool:
         """Its batch is over: no time has to pass until it is aborted."""

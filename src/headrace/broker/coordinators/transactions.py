@@ -155,7 +155,11 @@ class Transactions:
             return
         known = None if kept is None else kept.transaction
         now_ms = self._broker.clock.wall_ms()
-        decided = transaction.initialised(known, claim, timeout_ms, now_ms, fresh_id)
+        spent = None if attempt is None or kept is not None else self.queries.take_spent(index, attempt)
+        if spent is None:
+            decided = transaction.initialised(known, claim, timeout_ms, now_ms, fresh_id)
+        else:
+            decided = transaction.begun_after(spent, timeout_ms, now_ms)
         if isinstance(decided, ErrorCode):
             then(decided, NOBODY)
         elif decided is NEED_PRODUCER_ID:
@@ -265,7 +269,8 @@ class Transactions:
             if not error:
                 self.expired += len(expired)
                 for kept in expired:
-                    self._drop(kept)
+                    del self._kept[index][kept.transactional_id]
+                    self.queries.forgotten(kept)
 
         refused = self.log.append(index, tombstones, forgotten)
         for kept in expired:
