@@ -2,7 +2,7 @@
 
 try:
     from headrace.spark.data_source import HeadraceDataSource as DefaultSource
-except ImportError:  # an older PySpark, or one without what the extra `spark` brings
+except Exception:  # of whatever kind: an older PySpark lacks names, a broken installation does anything
     pass
 else:
     __all__ = ["DefaultSource"]

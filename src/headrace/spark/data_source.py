@@ -1,10 +1,15 @@
 """The data source `headrace`, as Spark looks for it."""
 
+from importlib.util import find_spec
+
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import includes_headers, read_options
 from headrace.spark.schema import source_schema
+
+NEEDED = ("pyarrow", "numba")
 
 
 class HeadraceDataSource(DataSource):
@@ -20,9 +25,21 @@ class HeadraceDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.batch_reader import batch_reader
 
+        check_extra()
         return batch_reader(read_options(self.options, "batch"), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headrace.spark.stream_reader import StreamReader
+        from headrace.spark.stream_reader import RefusedReader, StreamReader
 
-        return StreamReader(read_options(self.options, "stream"), schema)
+        try:
+            check_extra()
+            return StreamReader(read_options(self.options, "stream"), schema)
+        except OptionRefused as refusal:
+            return RefusedReader(refusal)  # raised from here, Spark would bury it under an error of its own
+
+
+def check_extra() -> None:
+    """OptionRefused if the libraries are not there that tasks need."""
+    missing = [name for name in NEEDED if find_spec(name) is None]
+    if missing:
+        raise OptionRefused(f"{' and '.join(missing)} cannot be imported: install headrace[spark] on all machines")

@@ -20,6 +20,7 @@ from headrace.spark.batch_reader import read_piece
 from headrace.spark.group_offsets import commit_group_offsets
 from headrace.spark.log_view import view_of
 from headrace.spark.offsets import from_json
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.schema import check_schema
 from headrace.spark.stream_planning import StreamPlanner
@@ -91,3 +92,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Spark ends the process, and with it all connections."""
+
+
+class RefusedReader(StreamReader):
+    """Of a query whose options are wrong: whatever is asked of it, it says so."""
+
+    def __init__(self, refusal: OptionRefused) -> None:
+        self._refusal = refusal
+
+    @property
+    def planner(self) -> StreamPlanner:
+        raise self._refusal
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._refusal

@@ -133,6 +133,12 @@ def test_an_option_that_there_is_not_is_told_in_one_sentence(read: Callable[...,
         read(includeHeaders="perhaps")
 
 
+def test_a_stream_tells_it_no_worse(stream: Callable[..., DataFrame], tmp_path: Path) -> None:
+    with pytest.raises(StreamingQueryException, match=r"option endingOffsets is one of spark\.read") as raised:
+        run(stream(endingOffsets="latest"), tmp_path / "c", Seen())
+    assert "UnboundLocalError" not in str(raised.value)
+
+
 def test_a_stream_is_read_in_limited_batches_and_goes_on_from_its_checkpoint(
     broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path
 ) -> None:
