@@ -134,6 +134,49 @@ def test_whatever_lies_behind_a_right_checksum_is_judged_as_by_the_plain_decoder
         assert without_kind(rows_of(bytes(batch))) == plain
 
 
+PAIR = [NewRecord(0, b"k", b"v"), NewRecord(0, b"k", b"v", [("h", b"x")])]
+"""Records of 9 and of 13 bytes: length, attributes, time, offset, key, value, headers."""
+FIRST, SECOND = HEADER_BYTES, HEADER_BYTES + 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({60: 1}, "bytes are left after its last record"),
+        ({60: 3}, "its records end within a record"),
+        ({60: 200}, "bytes cannot hold 200 records"),
+        ({57: 0x80}, "bytes cannot hold -2147483646 records"),
+        ({26: 0}, "the offsets of its records are not in order"),
+        ({SECOND + 3: 0}, "the offsets of its records are not in order"),
+        ({SECOND + 3: 1}, "the offsets of its records are not in order"),
+        ({FIRST: 0x0E}, "another length than it says"),
+        ({FIRST: 0x01}, "another length than it says"),
+        ({FIRST: 0x7E}, "its records end within a record"),
+        ({FIRST + 4: 0x7E}, "another length than it says"),
+        ({FIRST + 4: 0x03}, "another length than it says"),
+        ({FIRST + 6: 0x06}, "another length than it says"),
+        (dict.fromkeys(range(SECOND + 2, SECOND + 13), 0xFF), "another length than it says"),
+        ({SECOND + 8: 0x0A}, "the headers of a record are not well formed"),
+        ({SECOND + 8: 0x01}, "the headers of a record are not well formed"),
+        ({SECOND + 9: 0x01}, "the headers of a record are not well formed"),
+        ({22: 0x07}, "There is no compression 7"),
+        ({22: 0x03}, "no valid lz4 data"),
+        ({16: 1}, "it has magic 1; only 2 is supported"),
+    ],
+)
+def test_each_kind_of_damage_has_its_sentence(changes: dict[int, int], reason: str) -> None:
+    batch = build(PAIR)
+    assert len(batch) == SECOND + 13
+    assert len(rows_of(bytes(batch))) == 2
+    for at, byte in changes.items():
+        batch[at] = byte
+    struct.pack_into(">I", batch, CRC_AT, crc_of(batch, 0, len(batch)))
+    with pytest.raises(ProtocolError):
+        expected(bytes(batch))
+    with pytest.raises(KafkaError, match=f"the record batch of t-3 at offset 0 cannot be read: .*{reason}"):
+        rows_of(bytes(batch))
+
+
 @given(logs(), st.data())
 def test_a_flipped_byte_that_the_checksum_covers_is_seen(log: bytes, data: st.DataObject) -> None:
     size = 12 + int.from_bytes(log[8:12], "big")
