@@ -29,6 +29,7 @@ class StreamPlanner:
         self._view = view
         self._clock = clock
         self._cold = cold
+        self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._admission = Admission(
             options.offsets_per_trigger_max,
@@ -48,8 +49,8 @@ class StreamPlanner:
         self._target = {one: now.end for one, now in self._look()[1].items()}
 
     def latest(self) -> StreamOffset:
-        """Of all there is, for who watches the lag."""
-        topics, ends = self._look()
+        """Of all there is, for who watches the lag: as it was seen when the last batch was planned."""
+        topics, ends = self._seen or self._look()
         return StreamOffset({one: now.end for one, now in ends.items()}, {t: now.topic_id for t, now in topics.items()})
 
     def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
@@ -99,7 +100,8 @@ class StreamPlanner:
 
     def _look(self, ttl_ms: int | None = None) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
         topics = self._topics(ttl_ms)
-        return topics, self._view.ends(selected(self._options.selection, topics))
+        self._seen = topics, self._view.ends(selected(self._options.selection, topics))
+        return self._seen
 
     def _begins(
         self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
