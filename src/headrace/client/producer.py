@@ -1,12 +1,12 @@
 """`Producer`: writes records to topics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal
 
-from headrace.client.batches import Pending, RecordMetadata
+from headrace.client.batches import Pending, ReadyBatch, RecordMetadata
 from headrace.client.cluster import Cluster, Topic
 from headrace.client.errors import BufferFull, TransactionFailed
 from headrace.client.outside import Outside
@@ -15,6 +15,7 @@ from headrace.client.transactions import Handle, Phase, ProducerTransactions
 from headrace.core.murmur2 import partition_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
+from headrace.wire.batch import EncodedRecords
 from headrace.wire.compression import codec_named
 from headrace.wire.records import NewRecord, size_bound
 
@@ -126,6 +127,27 @@ class Producer:
         else:
             self._place(sender, known, pending, partition)
         return pending.future
+
+    def send_encoded(
+        self, partition: TopicPartition, records: EncodedRecords, on_lost: Callable[[KafkaError], None]
+    ) -> None:
+        """Takes a batch that the caller has encoded, of a topic whose partitions it has asked for (`partitions_of`).
+
+        Nobody waits for it but `flush`; `on_lost` hears of it when it cannot be stored. BufferFull: see `ready`.
+        """
+        sender = self._running()
+        if self._transactions is not None:
+            self._transactions.expect_open("send")
+        topic = self._cluster.topics.get(partition.topic)
+        if topic is None or partition.partition not in topic.leaders:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+        size = len(records.data)
+        if self._used_bytes and self._used_bytes + size > self._buffer_bytes:
+            raise BufferFull(f"the producer holds {self._used_bytes} bytes, of {self._buffer_bytes}: await ready()")
+        self._used_bytes += size
+        queue = sender.queue(*partition)
+        queue.add_ready(ReadyBatch(self._outside.clock.monotonic_ms(), records, size, on_lost))
+        sender.has_work(queue)
 
     async def ready(self) -> None:
         """Until there is room for a record."""
