@@ -21,7 +21,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.wire.errors import ProtocolError
 from headrace.wire.messages.commit_group import CommitGroupRequest, CommitGroupResponse, GroupHandle
 
-__all__ = ["NO_BATCH", "BatchRefused", "CommitGroups", "Decided", "Handle", "transactional_id"]
+__all__ = ["NO_BATCH", "BatchRefused", "CommitGroups", "Decided", "Handle", "Last", "transactional_id"]
 
 
 class Decided(NamedTuple):
@@ -30,6 +30,15 @@ class Decided(NamedTuple):
     last_committed: int
     run_id: str | None
     """Which run committed that one."""
+
+
+class Last(NamedTuple):
+    """Of the batches of a query."""
+
+    batch_id: int
+    """NO_BATCH when there is none."""
+    run_id: str | None
+    """Which run committed it."""
 
 
 class BatchRefused(KafkaError):
@@ -79,8 +88,12 @@ class CommitGroups:
 
     async def last_committed(self, scope: str, query_id: str) -> int:
         """The last batch of the query; -1 when there is none."""
+        return (await self.last(scope, query_id)).batch_id
+
+    async def last(self, scope: str, query_id: str) -> Last:
         request = CommitGroupRequest(op=Op.QUERY, scope=scope, query_id=query_id)
-        return (await self._ask(request, f"the last batch of query {query_id} was not told")).last_committed
+        answer = await self._ask(request, f"the last batch of query {query_id} was not told")
+        return Last(answer.last_committed, answer.last_run_id)
 
     async def commit(self, scope: str, query_id: str, batch_id: int, run_id: str, handles: Sequence[Handle]) -> Decided:
         """All of them become readable, and everything else that was written for the batch never does.

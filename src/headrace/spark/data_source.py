@@ -2,7 +2,13 @@
 
 from importlib.util import find_spec
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from headrace.spark.option_values import OptionRefused
@@ -27,6 +33,26 @@ class HeadraceDataSource(DataSource):
 
         check_extra()
         return batch_reader(read_options(self.options, "batch"), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        from headrace.spark.sink import job_sink
+        from headrace.spark.write_options import check_columns, write_options
+
+        check_extra()
+        options = write_options(self.options)
+        check_columns(schema, options.topic)
+        return job_sink(options, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002
+        """`overwrite` is set in complete mode, in which each batch is the whole result: it is appended, as Spark's own
+        connector has it."""
+        from headrace.spark.stream_sink import StreamSink
+        from headrace.spark.write_options import check_columns, write_options
+
+        check_extra()
+        options = write_options(self.options)
+        check_columns(schema, options.topic)
+        return StreamSink(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from headrace.spark.stream_reader import RefusedReader, StreamReader

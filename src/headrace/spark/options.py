@@ -3,19 +3,17 @@
 Their names come in lower case from Spark, and may be written in any.
 """
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.client.cluster import parse_bootstrap
 from headrace.model import TopicPartition
 from headrace.spark import option_values as values
+from headrace.spark.given import Given
 from headrace.spark.option_values import EARLIEST, LATEST, OptionRefused
 
 Mode = Literal["batch", "stream"]
 
-BOOTSTRAP = "kafka.bootstrap.servers"
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 ONLY_STREAM = (
@@ -29,16 +27,15 @@ KNOWN = (
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
     "partition.metadata.cache.ttl.ms",
 )
-_BY_KEY = {name.lower(): name for name in KNOWN}
 
 REFUSED = {
+    "path": "load() takes no path here, option subscribe names the topics",
     "kafka.auto.offset.reset": "where to begin is said by startingOffsets",
     "kafka.enable.auto.commit": "Spark's checkpoint says how far a query is; see commitGroupOffsets",
     "kafka.key.deserializer": "keys are binary; deserialize them in the query",
     "kafka.value.deserializer": "values are binary; deserialize them in the query",
     "kafka.interceptor.classes": "records are not handed to Java classes",
 }
-PLAIN_ONLY = "kafka.security.protocol"
 
 POLL_MS_MAX = 120_000
 METADATA_TTL_MS = 5_000
@@ -106,14 +103,14 @@ class SourceOptions:
 
 def includes_headers(given: Mapping[str, str]) -> bool:
     """For the schema, which Spark asks for before it says whether this is a batch or a stream."""
-    return _Given(given).flag("includeHeaders", False)
+    return Given(given).flag("includeHeaders", False)
 
 
 def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     """OptionRefused, with one sentence, for whatever is unknown, wrong or contradicts something else."""
-    options = _Given(given)
-    options.check_known()
-    options.check_mode(mode)
+    options = Given(given)
+    options.check_known(KNOWN, REFUSED)
+    _check_mode(options, mode)
     connection = _connection(options)
     ttl_ms = options.whole("partition.metadata.cache.ttl.ms", 0)
     parsed = SourceOptions(
@@ -155,7 +152,7 @@ def _check_together(options: SourceOptions, mode: Mode) -> None:
             raise OptionRefused("option endingOffsets holds -2 (earliest), up to which a batch would read nothing")
 
 
-def _selection(options: "_Given") -> Selection:
+def _selection(options: Given) -> Selection:
     chosen = [name for name in STRATEGIES if options.text(name) is not None]
     if len(chosen) != 1:
         what = f"{' and '.join(chosen)} contradict each other" if chosen else "no option says which topics to read"
@@ -168,7 +165,7 @@ def _selection(options: "_Given") -> Selection:
     return Selection(partitions=values.assignment("assign", text))
 
 
-def _bound(options: "_Given", side: str, otherwise: int) -> Bound:
+def _bound(options: Given, side: str, otherwise: int) -> Bound:
     """The timestamp of all beats those by partition, which beat offsets, as in Spark's own connector."""
     time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if (text := options.text(time)) is not None:
@@ -183,16 +180,8 @@ def _bound(options: "_Given", side: str, otherwise: int) -> Bound:
     return Bound(offsets=values.by_partition(offsets, text, EARLIEST), option=offsets)
 
 
-def _connection(options: "_Given") -> Connection:
-    bootstrap = options.text(BOOTSTRAP)
-    if bootstrap is None:
-        raise OptionRefused(f"option {BOOTSTRAP} is missing: host:port of a broker, several with commas between them")
-    try:
-        parse_bootstrap(bootstrap)
-    except ValueError:
-        raise OptionRefused(f"option {BOOTSTRAP} is host:port, several with commas, not {bootstrap!r}") from None
-    if options.choice(PLAIN_ONLY, ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")) not in (None, "plaintext"):
-        raise OptionRefused(f"option {PLAIN_ONLY} can only be PLAINTEXT: TLS and SASL are not spoken by this source")
+def _connection(options: Given) -> Connection:
+    bootstrap = options.bootstrap()
     isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
     retries = options.whole("fetchOffset.numRetries", 0)
     interval_ms = options.whole("fetchOffset.retryIntervalMs", 0)
@@ -212,46 +201,8 @@ def _connection(options: "_Given") -> Connection:
     )
 
 
-class _Given:
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = {key.lower(): value for key, value in given.items()}
-
-    def check_known(self) -> None:
-        for key in sorted(self._given):
-            if key == "path":
-                raise OptionRefused("load() takes no path here: option subscribe names the topics")
-            if key in REFUSED:
-                raise OptionRefused(f"option {key} cannot be set: {REFUSED[key]}")
-            if key not in _BY_KEY and not key.startswith("kafka."):
-                near = difflib.get_close_matches(key, _BY_KEY, 1)
-                hint = f"; is {_BY_KEY[near[0]]} meant?" if near else f"; known are {', '.join(sorted(KNOWN))}, kafka.*"
-                raise OptionRefused(f"there is no option {key}{hint}")
-
-    def check_mode(self, mode: Mode) -> None:
-        wrong, right = (ONLY_STREAM, "readStream") if mode == "batch" else (ONLY_BATCH, "read")
-        for name in wrong:
-            if self.text(name) is not None:
-                raise OptionRefused(f"option {name} is one of spark.{right}; a {mode} has no use for it")
-
-    def text(self, name: str) -> str | None:
-        return self._given.get(name.lower())
-
-    def whole(self, name: str, smallest: int = 1) -> int | None:
-        text = self.text(name)
-        return None if text is None else values.whole(name, text, smallest)
-
-    def flag(self, name: str, otherwise: bool) -> bool:
-        text = self.text(name)
-        return otherwise if text is None else values.flag(name, text)
-
-    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
-        text = self.text(name)
-        return None if text is None else values.choice(name, text, choices)
-
-    def duration_ms(self, name: str, otherwise: int) -> int:
-        text = self.text(name)
-        return otherwise if text is None else values.duration_ms(name, text)
-
-    def size_bytes(self, name: str) -> int | None:
-        text = self.text(name)
-        return None if text is None else values.size_bytes(name, text)
+def _check_mode(options: Given, mode: Mode) -> None:
+    wrong, right = (ONLY_STREAM, "readStream") if mode == "batch" else (ONLY_BATCH, "read")
+    for name in wrong:
+        if options.text(name) is not None:
+            raise OptionRefused(f"option {name} is one of spark.{right}; a {mode} has no use for it")
