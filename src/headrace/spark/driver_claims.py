@@ -89,7 +89,6 @@ class DriverClaims:
 
     async def _claim(self, bootstrap: str, group: Group, driver: Driver, last: Last, has_had_it: bool) -> None:
         resource = _resource(group)
-        await self._drop(bootstrap, resource)
         is_behind = last.batch_id >= group.batch_id and last.run_id != driver.run_name
         generation: int | None = None
         for _ in range(TRIES):
@@ -110,6 +109,7 @@ class DriverClaims:
             if has_had_it and is_behind:  # it came and went again
                 await stack.aclose()
                 raise NewerDriver(group.query_id, (last.run_id or "").partition("@")[2] or "another machine")
+            await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
             self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack)
             while len(self._claims) > CLAIMS_MAX:
                 await self._drop(*next(iter(self._claims)))
