@@ -49,7 +49,9 @@ class Producer:
         transaction_timeout_ms: int = 60_000,
         client_id: str = "headrace",
         outside: Outside | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
+        """`cluster`: connections that the caller keeps for one producer after the other, and closes himself."""
         if acks not in ("all", -1, 0, 1):
             raise ValueError(f"acks is 0, 1 or all, not {acks!r}")
         acks_number = -1 if acks == "all" else int(acks)
@@ -67,7 +69,8 @@ class Producer:
             request_ms_max=request_ms_max,
         )
         self._outside = outside or Outside()
-        self._cluster = Cluster(bootstrap, client_id, self._outside, creates_topics=True)
+        self._cluster = cluster or Cluster(bootstrap, client_id, self._outside, creates_topics=True)
+        self._is_cluster_kept = cluster is not None
         self._transactions = (
             None
             if transactional_id is None
@@ -353,4 +356,5 @@ class Producer:
         self._unplaced.clear()
         if self._sender is not None:
             await self._sender.close()
-        await self._cluster.close()
+        if not self._is_cluster_kept:
+            await self._cluster.close()

@@ -1,8 +1,6 @@
 """What a task does: the records of its piece, as Arrow batches."""
 
-import gc
 import logging
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,6 +12,7 @@ from headrace.spark.door import Door, door
 from headrace.spark.options import Connection
 from headrace.spark.planning import Piece, Range
 from headrace.spark.verdicts import DataLoss, Loss, Place, aged_out, recreated, truncated
+from headrace.spark.worker_memory import keep_what_is_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,8 +21,6 @@ log = logging.getLogger(__name__)
 
 CONSUMERS_MAX = 4
 """Sets of brokers to which one process keeps connections and fetch sessions."""
-
-WORKERS_PROGRAM = "pyspark.daemon"
 
 POLL_MS = 1_000
 """How often a task that waits looks whether its topic is still the same."""
@@ -43,7 +40,7 @@ def fetch(
     from headrace.spark.decode.aborted import Aborted, AbortedRanges  # the driver needs no compiler
     from headrace.spark.decode.decoding import Decoder
 
-    _keep_what_is_loaded()
+    keep_what_is_loaded()
     topic, index = wanted.partition
     decoder = Decoder(schema, topic, index)
     with _Fetching(wanted, connection) as fetching:
@@ -63,15 +60,6 @@ def fetch(
                 aborted = AbortedRanges(Aborted(one.first_offset, one.producer_id) for one in fetched.aborted)
             yield from decoder.decode(fetched.data, fetching.position, wanted.end, aborted)
             fetching.position = fetched.end
-
-
-def _keep_what_is_loaded() -> None:
-    """Spark collects garbage after each task, and then looks at every object of the compiler, which takes longer than
-    a small task itself; what is there before the first one stays for the life of the process anyway."""
-    program = getattr(sys.modules["__main__"], "__spec__", None)
-    if program is not None and program.name == WORKERS_PROGRAM and not gc.get_freeze_count():
-        gc.collect()
-        gc.freeze()
 
 
 class _Fetching:

@@ -12,8 +12,9 @@ from headrace.client.producer import Producer
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.door import Door, door
-from headrace.spark.kept import groups_of, offers_groups
+from headrace.spark.kept import cluster_of, forget_cluster, groups_of, offers_groups
 from headrace.spark.task import Attempt, Group
+from headrace.spark.worker_memory import keep_what_is_loaded
 from headrace.spark.write_options import Guarantee, WriteOptions
 from headrace.wire.batch import EncodedRecords
 
@@ -104,6 +105,7 @@ class Writing:
     def __init__(self, options: WriteOptions, at: Door, name: str | None, first_turn: int) -> None:
         from headrace.spark.encode.encoding import BATCH_BYTES, Encoder  # the driver needs no compiler
 
+        keep_what_is_loaded()
         self._options = options
         self._door = at
         self._name = name
@@ -125,7 +127,14 @@ class Writing:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         """A transaction that was not handed over is aborted."""
         if self._producer is not None:
-            self._door.run(self._producer.__aexit__(kind, error, None))
+            self._door.run(self._left(self._producer, kind, error))
+
+    async def _left(self, producer: Producer, kind: type[BaseException] | None, error: BaseException | None) -> None:
+        try:
+            await producer.__aexit__(kind, error, None)
+        finally:
+            if kind is not None:
+                await forget_cluster(self._door, self._options.bootstrap, self._options.client_id)
 
     def write(self, rows: "Iterator[pa.RecordBatch]") -> int:
         """How many."""
@@ -164,6 +173,7 @@ class Writing:
             transactional_id=self._name,
             transaction_timeout_ms=options.transaction_ms_max,
             client_id=options.client_id,
+            cluster=await cluster_of(self._door, options.bootstrap, options.client_id),
         )
         await producer.__aenter__()
         if self._name is not None:
