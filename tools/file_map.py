@@ -29,6 +29,7 @@ FOLDERS = {
     "own": "single ownership of partitions and names, over the wire",
     "spark": "Spark reads and writes topics: the data source `headrace`",
     "spark/decode": "record batches into Arrow buffers, by compiled loops",
+    "spark/encode": "Arrow buffers into record batches, by compiled loops",
     "cli": "the command `headrace`",
     "sim": "whole clusters on virtual time, from one seed",
     "testing": "brokers inside a test",

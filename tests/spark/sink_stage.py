@@ -96,7 +96,7 @@ def readable(bootstrap: str, topic: str = "t") -> list[bytes]:
         async with Consumer(bootstrap, isolation="read_committed") as decided, Consumer(bootstrap) as other:
             partitions = await decided.partitions_of(topic)
             async with asyncio.timeout(60):
-                while await decided.end_offsets(partitions) != await other.end_offsets(partitions):  # noqa: ASYNC110
+                while await decided.end_offsets(partitions) != await other.end_offsets(partitions):  # noqa: ASYNC110  # nobody tells when
                     await asyncio.sleep(0.01)
                 ends = await decided.end_offsets(partitions)
                 decided.assign(partitions)

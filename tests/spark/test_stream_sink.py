@@ -33,6 +33,18 @@ def topic(broker: Cluster) -> str:
     return name
 
 
+class There(Query):
+    """Commits in a process of its own."""
+
+    def __init__(self, go_there: Callable[[], None], spark: Spark, run: str, given: dict[str, str], at: int, id_: str):
+        super().__init__(spark, run, given, started_ms=at, query_id=id_)
+        self._go_there = go_there
+
+    def commit(self, messages: list[Any], batch_id: int) -> None:
+        self._go_there()
+        super().commit(messages, batch_id)
+
+
 @pytest.fixture
 def query(broker: Cluster, topic: str, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Queries:
     """Each run has a process of its own that commits."""
@@ -50,15 +62,8 @@ def query(broker: Cluster, topic: str, spark: Spark, monkeypatch: pytest.MonkeyP
             "checkpointLocation": f"/checkpoints/{topic}",
             **options,
         }
-        made = Query(spark, name, given, started_ms=started_ms, query_id=f"query-{topic}")
-        commit = made.commit
-
-        def commit_there(messages: list[Any], batch_id: int) -> None:
-            current[0] = process or name
-            commit(messages, batch_id)
-
-        made.commit = commit_there  # type: ignore[method-assign]
-        return made
+        at = process or name
+        return There(lambda: current.__setitem__(0, at), spark, name, given, started_ms, f"query-{topic}")
 
     return run
 

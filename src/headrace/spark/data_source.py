@@ -43,7 +43,7 @@ class HeadraceDataSource(DataSource):
         check_columns(schema, options.topic)
         return job_sink(options, overwrite)
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002  # Spark gives it by name
         """`overwrite` is set in complete mode, in which each batch is the whole result: it is appended, as Spark's own
         connector has it."""
         from headrace.spark.stream_sink import StreamSink
