@@ -45,7 +45,9 @@ def test_a_job_is_read_as_a_whole_or_not_at_all(cluster: Cluster, spark: Spark) 
     pickled(job).commit(messages)
     failed = sink(cluster)
     half = wrote(pickled(failed).write(batches([b"half"])))
+    pickled(failed).write(batches([b"of a process that was lost"]))
     pickled(failed).abort([half, None])
+    pickled(job).abort(messages)  # changes nothing any more
     assert readable(cluster.bootstrap) == [b"0", b"1", b"2"]
 
 

@@ -8,7 +8,7 @@ from headrace.client.commit_group import BatchRefused, CommitGroups, Handle
 from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.door import door
 from headrace.spark.driver_claims import Driver, DriverClaims
-from headrace.spark.kept import claims_of, groups_of
+from headrace.spark.kept import claims_of, groups_of, offers_groups
 from headrace.spark.messages import Written
 from headrace.spark.scope import check_place
 from headrace.spark.task import Group
@@ -36,7 +36,7 @@ def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> No
 
 
 def abort_batch(options: WriteOptions, messages: Messages) -> None:
-    """Of a stream, or not. What is committed stays so."""
+    """Of a stream. What is committed stays so."""
     written = [message for message in messages if isinstance(message, Written)]
     handles = _handles(written)
     if not handles:
@@ -61,6 +61,19 @@ def commit_job(options: WriteOptions, messages: Messages) -> None:
         return
     at = door()
     at.run(_decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max))
+
+
+def abort_job(options: WriteOptions, group: Group) -> None:
+    """It is decided that nothing of the job is ever read, unless it is committed. That ends attempts of which nobody
+    knows, too: else whoever reads what is committed would wait for them until they time out."""
+    if options.guarantee == "at_least_once":
+        return
+    try:
+        at = door()
+        if offers_groups(at, options.bootstrap):
+            at.run(groups_of(at, options.bootstrap).commit(*group, []))
+    except KafkaError as error:
+        log.warning("transactions are left to time out: %s", error)
 
 
 async def _commit(

@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from headrace.client.outside import Outside
 from headrace.spark import task
-from headrace.spark.committing import abort_batch, commit_batch, commit_job
+from headrace.spark.committing import abort_batch, abort_job, commit_batch, commit_job
 from headrace.spark.messages import Written
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.stream_sink import write_batch
@@ -39,8 +39,8 @@ class JobSink(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit_job(self._options, messages)
 
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        abort_batch(self._options, messages)
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  # Spark gives them
+        abort_job(self._options, self._group)
 
 
 class ForeachBatchSink(DataSourceArrowWriter):
