@@ -37,6 +37,14 @@ class Rows(NamedTuple):
 
 
 @compiled
+def length_of(field: Field, row: Number) -> Number:
+    """-1 for null."""
+    if len(field.valid) and not field.valid[row]:
+        return np.int64(-1)
+    return np.int64(field.ends[row + 1]) - np.int64(field.ends[row])
+
+
+@compiled
 def varint_bytes(number: Number) -> Number:
     """How many bytes the number has."""
     rest = np.uint64((number << 1) ^ (number >> 63))
@@ -60,88 +68,83 @@ def put_varint(into: Bytes, at: Number, number: Number) -> Number:
 
 
 @compiled
-def length_of(field: Field, row: Number) -> Number:
-    """-1 for null."""
-    if len(field.valid) and not field.valid[row]:
-        return np.int64(-1)
-    return np.int64(field.ends[row + 1]) - np.int64(field.ends[row])
-
-
-@compiled
-def field_bytes(field: Field, row: Number) -> Number:
-    length = length_of(field, row)
-    return varint_bytes(length) + max(length, 0)
-
-
-@compiled
-def put_field(into: Bytes, at: Number, field: Field, row: Number) -> Number:
-    """Where it ends."""
-    length = length_of(field, row)
-    at = put_varint(into, at, length)
-    if length > 0:
-        copy_bytes(into, np.int64(at), field.content, np.int64(field.ends[row]), length)
-        at += length
-    return at
-
-
-@compiled
-def body_bytes(rows: Rows, row: Number, time_delta: Number, number: Number) -> Number:
-    """Of the record, without its length."""
-    size = 1 + varint_bytes(time_delta) + varint_bytes(number) + field_bytes(rows.keys, row)
-    size += field_bytes(rows.values, row)
-    if not len(rows.header_ends):
-        return size + 1
+def _headers_bytes(rows: Rows, row: Number) -> Number:
     begin, end = np.int64(rows.header_ends[row]), np.int64(rows.header_ends[row + 1])
-    size += varint_bytes(end - begin)
+    size = varint_bytes(end - begin)
     for header in range(begin, end):
-        size += field_bytes(rows.names, header) + field_bytes(rows.contents, header)
+        for field in (rows.names, rows.contents):
+            length = length_of(field, header)
+            size += varint_bytes(length) + max(length, 0)
     return size
 
 
 @compiled
-def put_record(
-    into: Bytes, at: Number, rows: Rows, row: Number, time_delta: Number, number: Number, size: Number
-) -> Number:
-    """Where it ends. `size` is that of its body."""
-    at = put_varint(into, at, size)
-    into[at] = np.uint8(0)
-    at = put_varint(into, at + 1, time_delta)
-    at = put_varint(into, at, number)
-    at = put_field(into, at, rows.keys, row)
-    at = put_field(into, at, rows.values, row)
-    if not len(rows.header_ends):
-        into[at] = np.uint8(0)
-        return at + 1
+def _put_headers(into: Bytes, at: Number, rows: Rows, row: Number) -> Number:
+    """Where they end."""
     begin, end = np.int64(rows.header_ends[row]), np.int64(rows.header_ends[row + 1])
     at = put_varint(into, at, end - begin)
     for header in range(begin, end):
-        at = put_field(into, at, rows.names, header)
-        at = put_field(into, at, rows.contents, header)
+        for field in (rows.names, rows.contents):
+            length = length_of(field, header)
+            at = put_varint(into, at, length)
+            if length > 0:
+                copy_bytes(into, np.int64(at), field.content, np.int64(field.ends[header]), length)
+                at += length
     return at
 
 
 @compiled
-def put_records(
-    into: Bytes, begin: Number, rows: Rows, order: Longs, first: Number, end: Number, bytes_max: int
+def put_records(  # in one: a call with so many arrays costs more than a record
+    into: Bytes, begin: Number, rows: Rows, order: Longs, first: Number, end: Number, bytes_max: Number
 ) -> tuple[Number, Number, Number, Number]:
     """Rows `order[first:end]` from `begin` on, as many as are one batch: at most so many bytes, but one row at least.
 
     How many, where they end, the latest of their times, and if there was no room for even one: how much it needs.
     """
-    base_ms = rows.times_ms[order[first]]
+    times_ms = rows.times_ms
+    key_ends, key_valid, keys = rows.keys.ends, rows.keys.valid, rows.keys.content
+    value_ends, value_valid, values = rows.values.ends, rows.values.valid, rows.values.content
+    all_keys, all_values = len(key_valid) == 0, len(value_valid) == 0
+    has_headers = len(rows.header_ends) > 0
+    room_end = len(into)
+    base_ms = times_ms[order[first]]
     latest_ms = base_ms
     at = begin
     number = np.int64(0)
     for place in range(first, end):
         row = order[place]
-        time_ms = rows.times_ms[row]
-        size = body_bytes(rows, row, time_ms - base_ms, number)
+        time_ms = times_ms[row]
+        key_at, value_at = np.int64(key_ends[row]), np.int64(value_ends[row])
+        key_length = value_length = np.int64(-1)
+        if all_keys or key_valid[row]:
+            key_length = np.int64(key_ends[row + 1]) - key_at
+        if all_values or value_valid[row]:
+            value_length = np.int64(value_ends[row + 1]) - value_at
+        size = 1 + varint_bytes(time_ms - base_ms) + varint_bytes(number)
+        size += varint_bytes(key_length) + max(key_length, 0) + varint_bytes(value_length) + max(value_length, 0)
+        size += _headers_bytes(rows, row) if has_headers else 1
         whole = varint_bytes(size) + size
         if number and at - begin + whole > bytes_max:
             break
-        if whole > len(into) - at:
+        if whole > room_end - at:
             return number, at, latest_ms, (np.int64(0) if number else whole)
-        at = put_record(into, at, rows, row, time_ms - base_ms, number, size)
+        at = put_varint(into, at, size)
+        into[at] = np.uint8(0)
+        at = put_varint(into, at + 1, time_ms - base_ms)
+        at = put_varint(into, at, number)
+        at = put_varint(into, at, key_length)
+        if key_length > 0:
+            copy_bytes(into, np.int64(at), keys, key_at, key_length)
+            at += key_length
+        at = put_varint(into, at, value_length)
+        if value_length > 0:
+            copy_bytes(into, np.int64(at), values, value_at, value_length)
+            at += value_length
+        if has_headers:
+            at = _put_headers(into, at, rows, row)
+        else:
+            into[at] = np.uint8(0)
+            at += 1
         latest_ms = max(latest_ms, time_ms)
         number += 1
     return number, at, latest_ms, np.int64(0)
