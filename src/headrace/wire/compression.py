@@ -28,6 +28,8 @@ _BLOCK_LENGTH = struct.Struct(">i")
 
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
+_LZ4_LEVEL = 0
+"""The fast way, as in the Java client: the library's own choice takes ten times as long for a percent."""
 
 # The length of the output is not known before. A first guess eight times the input suits most data;
 # if it was too small, the work done in vain is at most a seventh of the whole.
@@ -52,7 +54,7 @@ def compress(codec: Codec, data: Buffer) -> bytes:
         return _xerial(memoryview(data))
     if codec is Codec.LZ4:
         # The Java client refuses frames whose blocks depend on each other.
-        frame = cramjam.lz4.Compressor(block_linked=False, content_checksum=False)
+        frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, block_linked=False, content_checksum=False)
         frame.compress(bytes(data))
         return bytes(frame.finish())
     if codec is Codec.ZSTD:
