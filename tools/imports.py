@@ -1,8 +1,8 @@
 """Who may import whom, as data, and the check of it: `python -m tools.imports`.
 
 The direction is `node > broker | controller > storage | metadata | net > core | wire > names` for the server and
-`spark > own > client > net > core | wire > names` for the client; the composition roots, node, client and withdrawal, may
-also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
+`spark > own > client > net > core | wire > names` for the client; the composition roots, node, client and withdrawal,
+may also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
 """
 
 import ast

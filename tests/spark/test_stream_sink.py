@@ -271,7 +271,7 @@ def test_a_cluster_that_is_no_headrace_gets_rows_at_least_once_and_that_is_said(
     spark: Spark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broker: Cluster, topic: str
 ) -> None:
     monkeypatch.setattr(writing, "offers_groups", lambda *_: False)
-    writing._say_at_least_once.cache_clear()
+    writing.say_at_least_once.cache_clear()
     given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
     one = Query(spark, "run1", given)
     one.commit(one.batch(0), 0)

@@ -13,6 +13,7 @@ from headrace.spark.messages import Written
 from headrace.spark.scope import check_place
 from headrace.spark.task import Group
 from headrace.spark.write_options import WriteOptions
+from headrace.spark.writing import say_at_least_once
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +27,7 @@ def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> No
         raise _unfit(f"{len(messages) - len(written)} tasks have not told what they wrote")
     group = _group_of(written)
     if group is None:
+        _say_what_is_not_promised(options, written)
         return
     if group.batch_id != batch_id:
         raise _unfit(f"the tasks wrote batch {group.batch_id}, and batch {batch_id} is to be committed")
@@ -57,6 +59,8 @@ def commit_job(options: WriteOptions, messages: Messages) -> None:
         raise _unfit(f"{len(messages) - len(written)} tasks have not told what they wrote")
     handles = _handles(written)
     group = _group_of(written)
+    if group is None:
+        _say_what_is_not_promised(options, written)
     if group is None or not handles:
         return
     at = door()
@@ -111,6 +115,12 @@ def _group_of(written: Sequence[Written]) -> Group | None:
     if len(found) > 1:
         raise _unfit("its tasks do not agree on which batch it is")
     return found.pop() if found else None
+
+
+def _say_what_is_not_promised(options: WriteOptions, written: Sequence[Written]) -> None:
+    """Here too: few look into the logs of executors."""
+    if written and options.guarantee is None:
+        say_at_least_once(options.bootstrap)
 
 
 def _handles(written: Sequence[Written]) -> list[Handle]:

@@ -53,13 +53,13 @@ def guarantee_of(options: WriteOptions) -> Guarantee:
             f"the cluster at {options.bootstrap} cannot commit the tasks of a batch together (it is Apache Kafka, or "
             "an old Headrace), so that exactly_once is not possible; deliveryGuarantee=at_least_once is",
         )
-    _say_at_least_once(options.bootstrap)
+    say_at_least_once(options.bootstrap)
     return "at_least_once"
 
 
 @cache
-def _say_at_least_once(bootstrap: str) -> None:
-    """Once, not with every task."""
+def say_at_least_once(bootstrap: str) -> None:
+    """Once in a process, not with every task."""
     log.warning(AT_LEAST_ONCE, bootstrap)
 
 
