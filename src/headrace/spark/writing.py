@@ -12,6 +12,7 @@ from headrace.client.producer import Producer
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.door import Door, door
+from headrace.spark.gathering import bytes_aim, gathered
 from headrace.spark.kept import cluster_of, forget_cluster, groups_of, offers_groups
 from headrace.spark.task import Attempt, Group
 from headrace.spark.worker_memory import keep_what_is_loaded
@@ -139,12 +140,16 @@ class Writing:
     def write(self, rows: "Iterator[pa.RecordBatch]") -> int:
         """How many."""
         count = 0
-        for batch in rows:
-            if batch.num_rows:
-                self._begin()
-                self._send(list(self._encoder.encode(batch, self._clock.wall_ms())))
-                count += batch.num_rows
+        for batch in gathered(rows, self._bytes_aim):
+            self._send(list(self._encoder.encode(batch, self._clock.wall_ms())))
+            count += batch.num_rows
         return count
+
+    def _bytes_aim(self, batch: "pa.RecordBatch") -> int:
+        self._begin()
+        topic = self._options.topic
+        counts = self._counts if topic is None else self._partition_counts([topic])
+        return bytes_aim(batch.schema.names, sum(counts.values()))
 
     def handle(self) -> Handle | None:
         """The transaction, with everything stored. None if there were no rows."""
