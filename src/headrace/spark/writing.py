@@ -75,8 +75,10 @@ def write_once(rows: "Iterator[pa.RecordBatch]", options: WriteOptions, group: G
     )
     try:
         with Writing(options, at, name, attempt.partition + group.batch_id) as writing:
-            count = writing.write(rows)
-            return Outcome(count, writing.handle())
+            count, handle = writing.write(rows), writing.handle()
+            if count and handle is None:
+                raise KafkaError(ErrorCode.INVALID_TXN_STATE, f"{count} rows were written in no transaction")
+            return Outcome(count, handle)
     except (Fenced, TransactionFailed):
         if _is_committed(at, groups, group):  # by another attempt, meanwhile: it fences all others
             return _skipped(rows)
