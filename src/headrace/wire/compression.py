@@ -29,7 +29,7 @@ _BLOCK_LENGTH = struct.Struct(">i")
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 3
 _LZ4_LEVEL = 0
-"""The fast way, as in the Java client: the library's own choice takes ten times as long for a percent."""
+"""The fast way: the library's own choice can take ten times as long, for half a percent less."""
 
 # The length of the output is not known before. A first guess eight times the input suits most data;
 # if it was too small, the work done in vain is at most a seventh of the whole.
