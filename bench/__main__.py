@@ -1,6 +1,7 @@
 """`make bench`: Apache Kafka and Headrace on this machine, driven by the same programs in interleaved rounds.
 
-python -m bench [--quick] [--only start,produce,one,catch-up,idle,cluster,owners] [--broker kafka|headrace] [--write]
+python -m bench [--quick] [--broker kafka|headrace] [--write]
+                [--only start,produce,one,catch-up,idle,cluster,owners,tier]
 """
 
 import argparse
@@ -18,11 +19,13 @@ from bench.owners import SETTINGS as OWNERS_SETTINGS
 from bench.owners import OwnersResults, measure, owners_markdown
 from bench.plot import svg
 from bench.raw import RawClient
-from bench.report import CLUSTER, ONE_NODE, OWNERS, markdown, replace_figures
+from bench.report import CLUSTER, ONE_NODE, OWNERS, TIER, markdown, replace_figures
 from bench.results import HEADRACE, Goal, Results
 from bench.rounds import Workload, run
 from bench.sessions import cpu_share, idle_partitions, stall_during_scrapes, wait_until_quiet
 from bench.startup import machine, start_up
+from bench.tier import measure as measure_tier
+from bench.tier import tier_markdown
 from bench.workloads import (
     CATCH_UP_TOPIC,
     PARTITIONS,
@@ -39,10 +42,12 @@ DOCUMENT = Path("docs/PERFORMANCE.md")
 PLOT = Path("docs/performance.svg")
 CLUSTER_PLOT = Path("docs/performance-cluster.svg")
 OWNERS_PLOT = Path("docs/performance-owners.svg")
+TIER_PLOT = Path("docs/performance-tier.svg")
 ONE_NODE_SECTIONS = ("start", "produce", "one", "catch-up", "idle")
 CLUSTER_SECTION = "cluster"
 OWNERS_SECTION = "owners"
-SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION, OWNERS_SECTION)
+TIER_SECTION = "tier"
+SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION, OWNERS_SECTION, TIER_SECTION)
 MAKERS = {"kafka": kafka_broker, "headrace": headrace_broker}
 
 
@@ -143,6 +148,10 @@ def main(words: list[str]) -> None:
             owners = owners_of(scratch, chosen, options.quick)
             plot = OWNERS_PLOT if options.write else None
             tell("performance-owners", OWNERS, owners_markdown(owners), owners.goals(), plot)
+        if TIER_SECTION in wanted and "headrace" in chosen:
+            print(f"{TIER_SECTION}:", file=sys.stderr, flush=True)
+            tier = measure_tier(scratch, machine(), options.quick)
+            tell("performance-tier", TIER, tier_markdown(tier), tier.goals(), TIER_PLOT if options.write else None)
     finally:
         shutil.rmtree(scratch)
 

@@ -3,7 +3,7 @@
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self, TypeVar
 
@@ -60,6 +60,10 @@ class RawClient:
     def create_topic(self, name: str, partitions: int) -> None:
         self._create(name, partitions, copies=1, configs=[])
         self._wait_until_usable(name, partitions)
+
+    def create_configured(self, name: str, partitions: int, copies: int, settings: Mapping[str, str]) -> None:
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in settings.items()]
+        self._create(name, partitions, copies=copies, configs=configs)
 
     def create_replicated(self, name: str, partitions: int) -> None:
         """Three copies, of which two acknowledge."""

@@ -81,9 +81,23 @@ Headrace speaks the Kafka protocol. A client asks for the versions below (ApiVer
 know. Records are magic 2 (Kafka 0.11 and newer), with gzip, snappy, lz4, zstd or no compression.
 """
 
+TIER = """\
+## Tiered storage
+
+Segments in the tier are one object each, in a format of Headrace; Kafka's plugins for remote storage are not loaded.
+Directories and S3 (with conditional writes) are tested; Google Cloud Storage (`gs://`) and Azure (`az://`) go through
+the same library, and are not tested.
+
+Objects are created and never overwritten: by a link in a directory, by a conditional request (`If-None-Match`) in a
+bucket. A segment above 64 MiB goes up in parts there, and the library has no condition for the request that completes
+them: instead it is asked before whether the name is taken. A second writer of that name does not exist: every name ends
+with 128 random bits that its only writer has drawn for this one copy, and that are in the manifest before the copy
+begins. Manifests, which are small, are always conditional.
+"""
+
 
 def page() -> str:
-    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", *_settings(), ""])
+    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", TIER, *_settings(), ""])
 
 
 def _apis() -> Iterator[str]:

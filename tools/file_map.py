@@ -19,6 +19,7 @@ FOLDERS = {
     "wire/messages": "one class per message, for all its versions",
     "core": "decisions: no clock, no file, no socket, no task, no log, no chance",
     "storage": "the only code that opens data files",
+    "tier": "segments in object stores: the port, its adapters, names, manifests, verification",
     "metadata": "where topics, ids and settings are kept",
     "net": "sockets, frames, backpressure",
     "controller": "changes of the metadata: decided by pure functions, then written with compare-and-set",

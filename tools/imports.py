@@ -1,8 +1,9 @@
 """Who may import whom, as data, and the check of it: `python -m tools.imports`.
 
-The direction is `node > broker | controller > storage | metadata | net > core | wire > names` for the server and
-`spark > own > client > net > core | wire > names` for the client; the composition roots, node, client and withdrawal,
-may also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
+The direction is `node > broker > controller | tier > storage | metadata | net > core | wire > names` for the server and
+`spark > own > client | tier > net > core | wire > names` for the client; the composition roots, node, client and
+withdrawal, may also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both
+columns.
 """
 
 import ast
@@ -31,17 +32,20 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "storage": PURE,
     "metadata": PURE,
     "net": PURE,
+    "tier": PURE | {"storage"},
     "controller": PURE | {"metadata"},
-    "broker": PURE | {"storage", "metadata", "net", "controller"},
-    "node": PURE | {"storage", "metadata", "net", "controller", "broker", "system", "node_config"},
-    "node_config": PURE | {"storage", "metadata", "net", "system"},
+    "broker": PURE | {"storage", "tier", "metadata", "net", "controller"},
+    "node": PURE | {"storage", "tier", "metadata", "net", "controller", "broker", "system", "node_config"},
+    "node_config": PURE | {"storage", "tier", "metadata", "net", "system"},
     "withdrawal": PURE | {"storage", "metadata", "system"},
     "client": PURE | {"net", "system"},
     "own": PURE | {"client", "net"},
-    "spark": PURE | {"client", "own", "net", "system"},
-    "sim": PURE | {"storage", "metadata", "net", "controller", "broker", "node", "node_config", "client", "own"},
-    "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim"},
-    "testing": PURE | {"client", "own", "node", "node_config", "system", "sim", "net", "storage", "metadata", "broker"},
+    "spark": PURE | {"client", "own", "net", "system", "tier"},
+    "sim": PURE
+    | {"storage", "tier", "metadata", "net", "controller", "broker", "node", "node_config", "client", "own"},
+    "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim", "tier"},
+    "testing": PURE
+    | {"client", "own", "node", "node_config", "system", "sim", "net", "storage", "tier", "metadata", "broker"},
     "__init__": frozenset(),
     "__main__": frozenset({"cli"}),
 }
@@ -50,6 +54,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "wire": frozenset({"crc32c", "cramjam"}),
     "storage": frozenset({"crc32c"}),
     "metadata": frozenset({"msgspec", "grpc"}),
+    "tier": frozenset({"crc32c", "msgspec", "obstore"}),
     "controller": frozenset({"msgspec"}),
     "core": frozenset({"msgspec"}),
     "cli": frozenset({"cyclopts", "rich", "uvloop"}),
@@ -81,6 +86,7 @@ BANNED: dict[str, frozenset[str]] = {
     "storage": TIME_AND_CHANCE | (THREADS - {"threading"}) | SOCKETS_AND_TASKS,
     "metadata": TIME_AND_CHANCE | THREADS | (FILES - {"sqlite3", "pathlib"}),
     "net": TIME_AND_CHANCE | THREADS | FILES,
+    "tier": (TIME_AND_CHANCE - {"datetime"}) | THREADS | FILES,
     "controller": TIME_AND_CHANCE | THREADS | FILES,
     "broker": TIME_AND_CHANCE | THREADS | FILES,
     "client": TIME_AND_CHANCE | THREADS | FILES,

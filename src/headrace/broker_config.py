@@ -28,7 +28,6 @@ NO_RECOMPRESSION = dict.fromkeys(
     COMPRESSION[1:], "the broker stores what producers send and never compresses anew, only producer is possible"
 )
 NO_PREALLOCATION = {"true": "files grow as they are written, only false is possible"}
-NO_TIER = {"true": "this version has no tiered storage, only false is possible"}
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
 
@@ -72,6 +71,11 @@ class BrokerConfig:
         "A setting of Headrace.",
     )
     fetch_max_bytes: int = whole(57_671_680, "The most that one fetch response holds.", low=1024, high=INT_MAX)
+    follower_fetch_last_tiered_offset_enable: bool = flag(
+        False,
+        "Whether a follower that has nothing begins behind what is in the tier, not where its leader's disk does.",
+        dynamic=True,
+    )
     group_initial_rebalance_delay_ms: int = whole(
         3_000, "How long a new group waits for more members before its first rebalance.", high=INT_MAX, dynamic=True
     )
@@ -81,6 +85,24 @@ class BrokerConfig:
     group_max_size: int = whole(INT_MAX, "How many members a group may have.", low=1, high=INT_MAX, dynamic=True)
     group_min_session_timeout_ms: int = whole(
         6_000, "The shortest session timeout that a member of a group may ask for.", high=INT_MAX, dynamic=True
+    )
+    leader_election_eligible_local_log_bytes: int = whole(
+        -1,
+        "Default of the topic setting leader.election.eligible.local.log.bytes. A setting of Headrace.",
+        low=-1,
+        dynamic=True,
+    )
+    leader_election_eligible_local_log_ms: int = whole(
+        -1,
+        "Default of the topic setting leader.election.eligible.local.log.ms. A setting of Headrace.",
+        low=-1,
+        dynamic=True,
+    )
+    leader_election_local_log_report_interval_ms: int = whole(
+        30_000,
+        "How long a leader waits between two reports to the controller of what the replicas of a tiered partition have "
+        "on their own disks. A setting of Headrace.",
+        dynamic=True,
     )
     leader_imbalance_check_interval_seconds: int = whole(
         300, "How often leaderships are moved back to the first replicas.", low=1, dynamic=True
@@ -154,6 +176,10 @@ class BrokerConfig:
     log_index_size_max_bytes: int = whole(
         10 << 20, "Default of the topic setting segment.index.bytes.", low=4, high=INT_MAX, dynamic=True
     )
+    log_local_retention_bytes: int = whole(
+        -2, "Default of the topic setting local.retention.bytes.", low=-2, dynamic=True
+    )
+    log_local_retention_ms: int = whole(-2, "Default of the topic setting local.retention.ms.", low=-2, dynamic=True)
     log_message_timestamp_after_max_ms: int = whole(
         HOUR_MS, "Default of the topic setting message.timestamp.after.max.ms.", dynamic=True
     )
@@ -281,6 +307,35 @@ class BrokerConfig:
         "How many bytes of requests the node holds at once before it stops reading. Kafka has no limit by default.",
         low=1024,
     )
+    remote_fetch_max_wait_ms: int = whole(
+        500, "How long a fetch waits for records from the tier.", low=1, high=INT_MAX, dynamic=True
+    )
+    remote_list_offsets_request_timeout_ms: int = whole(
+        30_000,
+        "How long a lookup by time waits for the tier, when the client does not say.",
+        low=1,
+        dynamic=True,
+    )
+    remote_log_manager_task_interval_ms: int = whole(
+        30_000, "How often leaders look for segments that are to be copied to the tier, or to be deleted there.", low=1
+    )
+    remote_log_reader_max_pending_tasks: int = whole(
+        100, "How many reads from the tier may wait; what comes beyond fails, for its partition alone.", low=1
+    )
+    remote_log_reader_threads: int = whole(10, "How many reads from the tier run at once.", low=1, high=1_000)
+    remote_log_storage_system_enable: bool = flag(
+        False, "Whether this node has a tier: an object store for segments, which remote.storage.url names."
+    )
+    remote_read_cache_bytes: int = whole(
+        128 << 20,
+        "How much memory reads from the tier use, what is read ahead included. A setting of Headrace.",
+        low=1 << 20,
+    )
+    remote_storage_url: str = word(
+        "",
+        "Where the tier is, and the same for all nodes: a directory, file:///DIRECTORY, s3://BUCKET/PREFIX, "
+        "gs://BUCKET/PREFIX or az://CONTAINER/PREFIX. Credentials come from the environment. A setting of Headrace.",
+    )
     replica_fetch_backoff_ms: int = whole(
         1_000, "How long a follower waits after trouble before it asks again.", low=1, high=INT_MAX
     )
@@ -372,6 +427,8 @@ class BrokerConfig:
                 f"queued.max.request.bytes ({config.queued_max_request_bytes}) is below socket.request.max.bytes "
                 f"({config.socket_request_max_bytes}): the largest request could never be read"
             )
+        if config.remote_log_storage_system_enable and not config.remote_storage_url:
+            raise InvalidSetting("remote.log.storage.system.enable needs remote.storage.url: where the tier is")
         return config
 
 

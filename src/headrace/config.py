@@ -18,7 +18,6 @@ from headrace.broker_config import (
     MINUTE_MS,
     NO_PREALLOCATION,
     NO_RECOMPRESSION,
-    NO_TIER,
     TIMESTAMP_TYPES,
 )
 from headrace.broker_config import BrokerConfig as BrokerConfig
@@ -38,6 +37,9 @@ from headrace.settings import (
     word,
     words,
 )
+
+INHERITED = -2
+"""Of local retention: that of the whole log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
@@ -85,8 +87,37 @@ class TopicConfig:
         high=INT_MAX,
         inherits=(("log.index.interval.bytes", 1),),
     )
+    leader_election_eligible_local_log_bytes: int = whole(
+        -1,
+        "On a tiered topic, how many bytes a replica must have on its own disk before it is preferred as a leader like "
+        "any other; -1 and 0: bytes do not count. It leads all the same where nobody else can. A setting of Headrace.",
+        low=-1,
+        inherits=(("leader.election.eligible.local.log.bytes", 1),),
+    )
+    leader_election_eligible_local_log_ms: int = whole(
+        -1,
+        "On a tiered topic, how far back in time a replica's own disk must reach before it is preferred as a leader "
+        "like any other; -1 and 0: time does not count. Where bytes are set too, either one suffices. "
+        "A setting of Headrace.",
+        low=-1,
+        inherits=(("leader.election.eligible.local.log.ms", 1),),
+    )
     leader_replication_throttled_replicas: tuple[str, ...] = words(
         (), "Replicas whose replication is throttled on the leader.", unused=True
+    )
+    local_retention_bytes: int = whole(
+        -2,
+        "How many bytes of a tiered partition stay on the brokers' disks once they are in the tier; -2 is as many as "
+        "retention.bytes says, -1 is no limit.",
+        low=-2,
+        inherits=(("log.local.retention.bytes", 1),),
+    )
+    local_retention_ms: int = whole(
+        -2,
+        "How long records of a tiered topic stay on the brokers' disks once they are in the tier; -2 is as long as "
+        "retention.ms says, -1 is for ever.",
+        low=-2,
+        inherits=(("log.local.retention.ms", 1),),
     )
     max_compaction_lag_ms: int = whole(
         LONG_MAX,
@@ -150,7 +181,13 @@ class TopicConfig:
         not_yet=NO_PREALLOCATION,
         inherits=(("log.preallocate", 1),),
     )
-    remote_storage_enable: bool = flag(False, "Whether old segments go to the tier.", not_yet=NO_TIER)
+    remote_log_copy_disable: bool = flag(
+        False, "Whether nothing more is copied to the tier; what is there is read, and goes when its time is over."
+    )
+    remote_log_delete_on_disable: bool = flag(
+        False, "Whether what is in the tier is deleted when remote.storage.enable becomes false, which needs it."
+    )
+    remote_storage_enable: bool = flag(False, "Whether old segments go to the tier.")
     retention_bytes: int = whole(
         -1,
         "How many bytes a partition keeps; -1 is no limit.",
@@ -197,6 +234,17 @@ class TopicConfig:
         "Whether a replica that lost records may lead when no other is left.",
         inherits=(("unclean.leader.election.enable", 1),),
     )
+
+    @property
+    def kept_locally_ms(self) -> int:
+        """Of a tiered topic; -1 is for ever. What is not copied any more is kept as if there were no tier."""
+        is_own = self.local_retention_ms != INHERITED and not self.remote_log_copy_disable
+        return self.local_retention_ms if is_own else self.retention_ms
+
+    @property
+    def kept_locally_bytes(self) -> int:
+        is_own = self.local_retention_bytes != INHERITED and not self.remote_log_copy_disable
+        return self.local_retention_bytes if is_own else self.retention_bytes
 
     @classmethod
     def resolve(cls, broker: "BrokerConfig", overrides: Mapping[str, str]) -> "TopicConfig":

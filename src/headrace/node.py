@@ -4,8 +4,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+from headrace.broker import tier_missing
 from headrace.broker.appends import Appends
 from headrace.broker.broker import Broker
 from headrace.broker.cleaner import Cleaner
@@ -20,6 +22,7 @@ from headrace.broker.handlers import DECIDED, HANDLERS
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
+from headrace.broker.local_coverage import Coverages
 from headrace.broker.metrics import Metrics
 from headrace.broker.monitoring import Monitoring
 from headrace.broker.ownership import Ownership
@@ -32,6 +35,12 @@ from headrace.broker.replicator import Replicator
 from headrace.broker.roles import Roles
 from headrace.broker.stepping_down import asking
 from headrace.broker.store_health import StoreHealth
+from headrace.broker.tier import Tier
+from headrace.broker.tier_fetching import reads_for
+from headrace.broker.tier_following import TierFollowing
+from headrace.broker.tier_lookups import TierLookups
+from headrace.broker.tier_retention import before_leading, begin_on_disk, local_coverage
+from headrace.broker.tier_work import TierWork
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
 from headrace.controller.registration import NotRegistered, Past
@@ -50,6 +59,8 @@ from headrace.storage.checkpoints import CorruptCheckpoint
 from headrace.storage.errors import InUse, WrongFormat
 from headrace.storage.identity import Identity, LastRun
 from headrace.storage.log_dir import LogDir
+from headrace.tier.opening import open_object_store
+from headrace.tier.store import Refused
 from headrace.wire.apis import APIS
 from headrace.wire.compiler import precompile
 
@@ -125,6 +136,7 @@ class Node:
         partitions = Partitions(directories, ports.random, image)
         hub = Hub(loop, self._limits(image.broker_config), image.broker_config.queued_max_request_bytes)
         broker = self.broker = self._assemble(hub, image, controller, partitions)
+        await self._add_tier(broker)
         for directory in directories:
             directory.before_loss = controller.lost_data
         # In one turn with the load: every later change of the image is told.
@@ -137,9 +149,15 @@ class Node:
         await self._join(controller, directories)
         broker.isr_updates.start(lambda: image.broker_config.replica_lag_time_max_ms)
         self._parts.append(_Part(broker.isr_updates.close, broker.isr_updates.close))
+        broker.coverage_reports.start()
+        self._parts.append(_Part(broker.coverage_reports.close, broker.coverage_reports.close))
         housekeeping = Housekeeping(broker)
         housekeeping.start()
         self._parts.append(_Part(housekeeping.stop, housekeeping.stop))
+        if broker.tier is not None:
+            work = TierWork(broker, broker.tier)
+            work.start()
+            self._parts.append(_Part(work.close, work.close))
         cleaner = Cleaner(broker, ports.make_apart)
         cleaner.start()
         self._parts.append(_Part(cleaner.stop, cleaner.abandon))
@@ -171,7 +189,7 @@ class Node:
         registration.remember = lambda past: identity.remember(
             LastRun(past.lease_id, past.incarnation, past.broker_epoch, past.intact_since)
         )
-        controller.on_usurped(self._end_at_once)
+        controller.on_end(self._end_at_once)
 
     async def _join(self, controller: Controller, directories: list[LogDir]) -> None:
         host, port = split_address(self.address)
@@ -186,7 +204,7 @@ class Node:
             log.warning("node %d serves although nobody has elected it again yet", self.config.node_id)
 
     def _end_at_once(self, sentence: str) -> None:
-        """Another process has this node's number, or no disk is left. Whoever runs this one must end it: exit 1."""
+        """Another process has this node's number, no disk is left, or a part failed. Who runs this one must end it."""
         log.error("%s", sentence)
         self._serving = False
         if self.fatal is not None and not self.fatal.done():
@@ -227,7 +245,7 @@ class Node:
         isr_updates = IsrUpdates(
             loop=loop, clock=ports.clock, image=image, controller=controller, peers=peers, commits=commits
         )
-        replicator = self._replicator(controller, peers, faults)
+        replicator = self._replicator(controller, peers, faults, isr_updates.coverages)
         roles = Roles(
             loop=loop,
             clock=ports.clock,
@@ -276,6 +294,46 @@ class Node:
         faults.on_last_failed = self._end_at_once
         return broker
 
+    async def _add_tier(self, broker: Broker) -> None:
+        """Raises NotStarted for a store that cannot be used, and without one where topics need it."""
+        config, ports = broker.config, self._ports
+        broker.roles.on_leading.append(partial(begin_on_disk, broker))
+        if not config.remote_log_storage_system_enable:
+            if (refusal := tier_missing.refusal(broker.image)) is not None:
+                raise NotStarted(refusal)
+            if config.remote_storage_url:
+                log.warning("remote.storage.url has no effect, since remote.log.storage.system.enable is false")
+            broker.controller.listen(tier_missing.watch(broker.image))
+            return
+        try:
+            store = (
+                open_object_store(config.remote_storage_url, ports.files, ports.offload, ports.random)
+                if ports.open_object_store is None
+                else ports.open_object_store(config.remote_storage_url)
+            )
+            tier = broker.tier = Tier(
+                loop=broker.loop,
+                clock=broker.clock,
+                random=broker.random,
+                store=store,
+                image=broker.image,
+                pointers=broker.controller.tier_pointers,
+                marks=broker.controller.tier_mark,
+            )
+            self._parts.append(_Part(tier.close, tier.close))
+            await tier.prove(self._end_at_once)
+        except Refused as refused:
+            raise NotStarted(str(refused)) from refused
+        reads = broker.tier_reads = reads_for(broker, tier)
+        lookups = broker.tier_lookups = TierLookups(broker.loop, tier, config.remote_log_reader_threads)
+        self._parts += [_Part(reads.loads.close, reads.loads.close), _Part(lookups.close, lookups.close)]
+        broker.roles.on_ended.append(lookups.ended)
+        broker.roles.replicator.tier = TierFollowing(broker.image, store, tier.metrics)
+        broker.isr_updates.coverages.report = local_coverage
+        broker.roles.before_leading.append(partial(before_leading, broker))
+        broker.roles.on_leading.append(tier.began)
+        broker.roles.on_ended.append(tier.ended)
+
     def _store_health(self, controller: Controller) -> StoreHealth:
         beat_ms = controller.image.broker_config.broker_heartbeat_interval_ms
         return StoreHealth(controller.registration, self._ports.clock, beat_ms)
@@ -311,7 +369,7 @@ class Node:
         host, port = split_address(self.config.advertise)
         return Address(host, port or listening.port)
 
-    def _replicator(self, controller: Controller, peers: Peers, faults: DiskFaults) -> Replicator:
+    def _replicator(self, controller: Controller, peers: Peers, faults: DiskFaults, coverages: Coverages) -> Replicator:
         return Replicator(
             node_id=self.config.node_id,
             broker_epoch=lambda: controller.registration.epoch,
@@ -320,6 +378,7 @@ class Node:
             leaders=peers,
             faults=faults,
             config=lambda: controller.image.broker_config,
+            coverages=coverages,
         )
 
     def _gate(self, dispatcher: Dispatcher) -> Callable[[Connection, bytearray], None]:

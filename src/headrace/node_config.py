@@ -13,6 +13,7 @@ from headrace.storage.files import Files
 from headrace.storage.os_files import OsFiles
 from headrace.storage.properties import parse_properties
 from headrace.system import SystemClock, SystemRandom, ThreadOffload, descriptors_max, mount_id_of, origin_of
+from headrace.tier.store import ObjectStore
 
 OPEN_FILES_MAX = 2_000
 """Data files held open at one time; the rest is opened again when it is used."""
@@ -63,6 +64,8 @@ class Ports:
     mount_id_of: Callable[[str], str] = mount_id_of
     open_store: Callable[[str], Awaitable[MetaStore]] | None = None
     """From NodeConfig.metadata to the store; None opens what the text names."""
+    open_object_store: Callable[[str], ObjectStore] | None = None
+    """From remote.storage.url to the tier's store; None opens what the URL names."""
 
 
 def split_address(address: str) -> tuple[str, int]:

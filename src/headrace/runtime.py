@@ -72,3 +72,9 @@ class BesideLoop:
 
     def rest(self) -> None:
         self._close()
+
+
+def tell_bug(what: str, error: Exception) -> None:
+    """A part goes on after what it should never have met. The loop's handler tells it: by a traceback in the log, and
+    in the simulator by a run that has failed."""
+    asyncio.get_running_loop().call_exception_handler({"message": what, "exception": error})

@@ -32,6 +32,10 @@ from tests.controller.world import SeededRandom, started
 M = TypeVar("M", bound=Message)
 
 
+PATIENT = {"broker.session.timeout.ms": "600000"}
+"""No registration is lost because the machine stood still."""
+
+
 class AdminBench:
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -40,7 +44,7 @@ class AdminBench:
         self.broker: Broker
 
     async def start(self, settings: dict[str, str] | None = None) -> "AdminBench":
-        controller = await started(self.store, settings=settings)
+        controller = await started(self.store, settings={**PATIENT, **(settings or {})})
         random = SeededRandom()
         loop, clock, image = asyncio.get_running_loop(), SystemClock(), controller.image
         partitions = Partitions([LogDir(self.files, "/one"), LogDir(self.files, "/two")], random, image)

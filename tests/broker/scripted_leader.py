@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.epochs import EpochList
+from headrace.core.tier_start import earliest_pending_upload
 from headrace.errors import ErrorCode
 from headrace.net.peer import PeerLost
 from headrace.wire.messages.fetch import (
@@ -21,6 +22,10 @@ from headrace.wire.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
+    OffsetForLeaderEpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
 )
 from headrace.wire.struct import Message
 from tests.storage.batches import batch
@@ -37,6 +42,10 @@ class LedLog:
         self.epochs = EpochList()
         self.leader_epoch = leader_epoch
         self.log_start = 0
+        self.local_log_start = 0
+        """What lies below is in the tier alone."""
+        self.highest_remote: int | None = None
+        """As the leader knows it."""
         self.log_end = 0
         self.high_watermark = 0
         self.next_changes: list[Change] = []
@@ -91,7 +100,17 @@ class LedLog:
             return ErrorCode.FENCED_LEADER_EPOCH
         if asked.current_leader_epoch > self.leader_epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        return ErrorCode.OFFSET_OUT_OF_RANGE if asked.fetch_offset < self.log_start else ErrorCode.NONE
+        if asked.fetch_offset < self.log_start:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        is_moved = asked.fetch_offset < self.local_log_start
+        return ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE if is_moved else ErrorCode.NONE
+
+    def offset_at(self, timestamp: int) -> tuple[int, int]:
+        """With the epoch of the record there."""
+        local = max(self.local_log_start, self.log_start)
+        pending = earliest_pending_upload(True, self.highest_remote, self.log_start, local)
+        offset = {-1: self.log_end, -2: self.log_start, -4: local, -6: pending}[timestamp]
+        return offset, self.epochs.epoch_at(offset) if offset >= 0 else -1
 
 
 class ScriptedLeader:
@@ -134,6 +153,8 @@ class ScriptedLeader:
         self._refuse_if_down()
         if isinstance(message, ListOffsetsRequest):
             return self._list_offsets(message)
+        if isinstance(message, OffsetForLeaderEpochRequest):
+            return self._ends_of_epochs(message)
         assert isinstance(message, FetchRequest)
         return await self._fetch(message)
 
@@ -189,6 +210,19 @@ class ScriptedLeader:
                 parts[key] = part
         return parts
 
+    def _ends_of_epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        topics = []
+        for topic in request.topics:
+            found = []
+            for asked in topic.partitions:
+                led = self.logs[self.names[topic.topic], asked.partition]
+                epoch, end = led.epochs.end_offset_for(asked.leader_epoch, led.log_end)
+                found.append(
+                    OffsetForLeaderEpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+                )
+            topics.append(OffsetForLeaderTopicResult(topic=topic.topic, partitions=found))
+        return OffsetForLeaderEpochResponse(topics=topics)
+
     def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
         self.offsets_asked.append(request)
         self.before_offsets()
@@ -197,8 +231,10 @@ class ScriptedLeader:
             answers = []
             for asked in topic.partitions:
                 led = self.logs[self.names[topic.name], asked.partition_index]
-                offset = led.log_end if asked.timestamp == -1 else led.log_start
-                part = ListOffsetsPartitionResponse(partition_index=asked.partition_index, offset=offset)
+                offset, epoch = led.offset_at(asked.timestamp)
+                part = ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index, offset=offset, leader_epoch=epoch
+                )
                 if asked.current_leader_epoch != led.leader_epoch:
                     is_old = asked.current_leader_epoch < led.leader_epoch
                     part.error_code = ErrorCode.FENCED_LEADER_EPOCH if is_old else ErrorCode.UNKNOWN_LEADER_EPOCH

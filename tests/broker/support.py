@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +17,7 @@ from headrace.node import Node
 from headrace.node_config import NodeConfig, Ports
 from headrace.storage.files import Files
 from headrace.storage.memory_files import MemoryFiles
+from headrace.tier.store import ObjectStore
 from tests.broker.asking import (
     DEBUG_REPLICA,
     EARLIEST,
@@ -72,6 +73,7 @@ class World:
     data: str = "/data"
     node_id: int = 1
     descriptors_max: int = 1_000
+    open_object_store: Callable[[str], ObjectStore] | None = None
     tracebacks: Tracebacks = field(default_factory=Tracebacks)
     directory: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="headrace-test-")))
 
@@ -99,6 +101,7 @@ class World:
             files=self.files,
             is_allowed=self.is_allowed,
             descriptors_max=self.descriptors_max,
+            open_object_store=self.open_object_store,
         )
         return Node(replace(config, **changed), ports)
 

@@ -81,6 +81,11 @@ def test_one_broker_is_a_cluster_too(bootstrap: str, topic: str) -> None:
     assert headrace("cluster", "failed", *asking).stdout == b"No node has given up a partition\n"
     assert headrace("cluster", "elect", *asking).stdout == b"Every partition is led by its first replica\n"
     assert headrace("cluster", "sessions", *asking).returncode == 0
+    lines = headrace("cluster", "why", topic, "0", *asking).stdout.decode().splitlines()
+    assert lines[0].startswith(f"{topic}-0: node ") and lines[0].endswith("leads: it is the first replica")
+    assert lines[1] == "The topic is not tiered: the log begins where its leader has it on its own disk"
+    assert json.loads(headrace("cluster", "why", topic, "0", "--json", *asking).stdout)["held_back"] is False
+    assert "there is no partition" in headrace("cluster", "why", topic, "1", *asking).said
 
 
 def test_an_election_of_a_partition_that_is_not_there_fails(bootstrap: str) -> None:

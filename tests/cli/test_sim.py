@@ -55,3 +55,10 @@ def test_members_are_part_of_the_story_and_of_the_command(capfdbinary: pytest.Ca
     said = capfdbinary.readouterr().out.decode()
     assert "is in generation 1 of n" in said and "late commit" in said
     assert f"headrace sim --seed {plant.seed} --brokers 3 --members 3" in said
+
+
+def test_a_tier_is_part_of_the_command(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    with planted("tier: log start"):
+        assert sim(seed=19, tier=True) == 1
+    said = capfdbinary.readouterr().out.decode()
+    assert "records gone too early" in said and "headrace sim --seed 19 --brokers 3 --tier" in said

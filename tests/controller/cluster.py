@@ -50,7 +50,7 @@ class Nodes:
             past=past,
             remember=lambda past: self.pasts.__setitem__(node_id, past),
         )
-        node.on_usurped(self.usurped.append)
+        node.on_end(self.usurped.append)
         node.ask_step_down_by(self._step_down)
         self.nodes[node_id] = node
         await node.start()

@@ -9,7 +9,7 @@ from headrace.controller.controller import NOT_CONTROLLER, Controller
 from headrace.controller.isr_changes import Proposal
 from headrace.controller.registration import NotRegistered
 from headrace.controller.topics import NewTopic, Refusal
-from headrace.core.cluster import NO_LEADER, IsrMember, PartitionRecord
+from headrace.core.cluster import NO_LEADER, Diff, IsrMember, PartitionRecord
 from headrace.errors import ErrorCode
 from headrace.metadata import records
 from tests.controller.cluster import Nodes
@@ -243,11 +243,11 @@ async def test_a_directory_put_back_from_a_copy_is_not_intact() -> None:
 
 
 async def propose(
-    nodes: Nodes, leader: int, isr: list[IsrMember], record: PartitionRecord, **more: bool
+    nodes: Nodes, leader: int, isr: list[IsrMember], record: PartitionRecord, resume: bool = False
 ) -> list[PartitionRecord | ErrorCode]:
     controller = await nodes.controller()
     topic = controller.image.topics["t"]
-    proposal = Proposal(topic.id, 0, record.leader_epoch, isr, False, record.partition_epoch, **more)
+    proposal = Proposal(topic.id, 0, record.leader_epoch, isr, False, record.partition_epoch, resume)
     epoch = nodes.nodes[leader].registration.epoch
     outcome = await controller.alter_partitions(leader, epoch, [proposal])
     assert isinstance(outcome, list), outcome
@@ -342,6 +342,23 @@ async def test_an_office_that_falls_vacant_while_a_node_registers_again_is_taken
     await nodes.until(lambda: nodes.pasts[1].broker_epoch > before)  # it waits to see its own key
     nodes.stores[1].hold_watch(False)
     await nodes.until(lambda: node.is_controller)
+    await nodes.stop()
+
+
+async def test_a_node_that_cannot_follow_the_metadata_any_more_ends() -> None:
+    """Otherwise it would keep its lease, and be elected, and never know of it."""
+    nodes = Nodes(SHORT)
+    await nodes.start(0)
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+
+    def fail(_: Diff) -> None:
+        raise ZeroDivisionError("on purpose")
+
+    nodes.nodes[0].listen(fail)
+    await nodes.nodes[0].create_topics([NewTopic("t")], timeout_ms=1)
+    await nodes.until(lambda: nodes.usurped)
+    assert "on purpose" in nodes.usurped[0] and reported
     await nodes.stop()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headrace.core.fetch_answer import Fetch
 from headrace.core.fetch_entries import Entry, TopicKey
 from headrace.core.fetch_session import Fetcher
-from tests.core.fetch_world import FOLLOWER, Ask, FakeReplica, World
+from tests.core.fetch_world import FOLLOWER, Ask, FakeReplica, Reply, World
 from tests.core.naive_fetch import NaiveFetch, NaiveSession
 from tests.core.replicas import nodes_with
 
@@ -98,6 +98,39 @@ class Client:
     asked: NaiveFetch | None = None
     turns: dict[Entry, tuple[int, int]] = field(default_factory=dict)
     advanced: list[Wish] = field(default_factory=list)
+
+    def count_turns(self, waiting: list[Entry], reply: Reply) -> None:
+        """Everybody who stays ready is served within as many answers as there were ready ones when he came.
+
+        Who waits for the tier is as ready as the others, once it is at hand.
+        """
+        for entry in waiting:
+            there = entry.replica
+            is_remote = there is not None and entry.fetch_offset < there.local_log_start_offset
+            if is_remote and isinstance(there, FakeReplica) and not there.is_at_hand:
+                self.turns.pop(entry, None)
+                continue
+            waited, limit = self.turns.get(entry, (0, len(waiting)))
+            part = reply.parts.get((entry.topic, entry.index))
+            served = part is not None and (part.records or part.error_code)
+            self.turns[entry] = (0, len(waiting)) if served else (waited + 1, limit)
+            assert waited < limit, f"{entry.topic!r}-{entry.index} starves"
+
+
+def check_in_sync(replica: FakeReplica) -> None:
+    """Until when its follower counts as in sync."""
+    assert replica.leadership is not None
+    follower = replica.leadership.followers[FOLLOWER.replica_id]
+    until_ms = follower.caught_up_ms
+    assert until_ms <= replica.epoch_began_ms or replica.ends[until_ms] <= replica.reached
+    speaker = follower.entry
+    if speaker is not None:
+        assert speaker.replica is replica and speaker not in speaker.session.lost
+        in_step = follower.is_in_step(replica.log_end_offset)
+        assert follower.was_in_step == in_step
+        if in_step and follower.healed_receipt != speaker.session.receipts:
+            until_ms = max(until_ms, speaker.session.last_fetch_ms)
+    assert until_ms >= replica.caught_up_ms
 
 
 # To make a failure smaller takes minutes: a hunt has the time for it. What Hypothesis remembers of each example takes

@@ -49,6 +49,8 @@ class FakeReplica:
         self.index = index
         self.leader_epoch = 0
         self.log_start_offset = 0
+        self.local_log_start_offset = 0
+        self.is_at_hand = True
         self.log_end_offset = 0
         self.high_watermark = 0
         self.last_stable_offset = 0
@@ -91,6 +93,8 @@ class FakeReplica:
         self.reads += 1
         if self.read_error:
             return self.read_error
+        if offset < self.local_log_start_offset and not self.is_at_hand:
+            return b""
         found = b""
         for batch in self.between(offset, limit_offset):
             if len(found) + batch.size > bytes_max and (found or not at_least_one):
@@ -141,6 +145,7 @@ class FakeReplica:
         self.batches = [batch for batch in self.batches if batch.end_offset <= offset]
         self.log_end_offset = self.batches[-1].end_offset if self.batches else min(self.log_start_offset, offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.local_log_start_offset = min(self.local_log_start_offset, self.log_end_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
         self.last_stable_offset = min(self.last_stable_offset, self.high_watermark)
         self.epochs.truncate_from_end(self.log_end_offset)
@@ -151,6 +156,12 @@ class FakeReplica:
 def read(replica: Replica, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool) -> Buffer | ErrorCode:
     assert isinstance(replica, FakeReplica)
     return replica.read(offset, bytes_max, limit_offset, at_least_one)
+
+
+def at_hand(replica: Replica, offset: int, is_committed: bool) -> bool:
+    assert isinstance(replica, FakeReplica) and offset < replica.local_log_start_offset
+    assert is_committed in (False, True)
+    return replica.is_at_hand
 
 
 class Ask(NamedTuple):
@@ -250,6 +261,7 @@ class World:
             allowed=lambda principal, topic: (principal, topic) not in self.denied,
             throttled=lambda entry: self.held_back and entry.index == 0,
         )
+        self.sessions.at_hand = at_hand
         self.replies: dict[Fetch, Reply] = {}
 
     # Partitions.

@@ -111,6 +111,8 @@ class NaiveSession:
                 return NaiveFault(0, (epoch, end))
         if entry.offset < replica.log_start_offset or entry.offset > replica.log_end_offset:
             return NaiveFault(1)
+        if self.fetcher.replica_id >= 0 and entry.offset < replica.local_log_start_offset:
+            return NaiveFault(109)
         return None
 
     def limit(self, replica: FakeReplica) -> int:
@@ -128,11 +130,17 @@ class NaiveSession:
     def readable(self, key: Key) -> bool:
         return self.has_data(key) and not self.held(key)
 
+    def is_remote(self, key: Key) -> bool:
+        replica = self.replica(key)
+        return replica is not None and self.entries[key].offset < replica.local_log_start_offset
+
     def counted(self, key: Key) -> int:
         """At least one byte, if it may return any."""
         replica, entry = self.replica(key), self.entries[key]
         assert replica is not None
         limit = self.limit(replica)
+        if entry.offset < replica.local_log_start_offset:
+            return 1 << 40 if replica.is_at_hand else 0
         if entry.offset < replica.segment_start < limit:
             return 1 << 40
         return min(max(sum(batch.size for batch in replica.between(entry.offset, limit)), 1), entry.max_bytes)
@@ -197,7 +205,10 @@ class NaiveSession:
         fault, replica = self.fault(key), self.replica(key)
         offsets = (part.high_watermark, part.last_stable_offset, part.log_start_offset)
         if not told or (fault is not None and fault.error):
-            assert offsets == (-1, -1, -1)
+            expected = (-1, -1, -1)
+            if told and fault is not None and fault.error == 109 and replica is not None:
+                expected = (replica.high_watermark, -1, replica.log_start_offset)
+            assert offsets == expected
             assert not part.records
             assert not told or (fault is not None and part.error_code == fault.error)
             return
@@ -228,7 +239,8 @@ class NaiveSession:
         for key, part in parts.items():
             if key in self.entries:
                 is_cut = part.diverging_epoch is not None and part.diverging_epoch.epoch >= 0
-                self.entries[key].told = (-1 if is_cut else part.high_watermark, part.log_start_offset)
+                hw = -1 if is_cut else part.high_watermark
+                self.entries[key].told = (-1, -1) if part.error_code else (hw, part.log_start_offset)
 
 
 def keys_of(entries: Iterable[Entry | Key]) -> set[Key]:

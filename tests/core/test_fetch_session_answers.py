@@ -312,3 +312,42 @@ def test_a_read_that_fails_is_an_error_of_that_partition_alone(world: World) -> 
 
 def test_topics_by_id_are_answered_by_id(world: World) -> None:
     assert world.open([Ask(ID, 0), Ask(b"?" * 16, 0)], version=BY_ID).parts[b"?" * 16, 0].error_code == 100
+
+
+class TestWhatIsInTheTierAlone:
+    def grown(self, world: World) -> FakeReplica:
+        replica = world.by_name["t", 0]
+        for _ in range(5):
+            world.produce(replica)
+        replica.local_log_start_offset = 3
+        return replica
+
+    def test_a_follower_is_sent_there_with_the_leaders_offsets(self, world: World) -> None:
+        self.grown(world)
+        part = world.open([Ask("t", 0, 2)], FOLLOWER).parts["t", 0]
+        assert part.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+        assert (part.high_watermark, part.log_start_offset, part.records) == (5, 0, b"")
+
+    def test_and_is_told_them_again_once_it_has_begun_behind_it(self, world: World) -> None:
+        self.grown(world)
+        session_id = world.open([Ask("t", 0, 2), Ask("t", 1)], FOLLOWER).session_id
+        begun = [Ask("t", 0, 5, last_fetched_epoch=0)]
+        reply = world.reply(request(session_id, 1, begun, wait_ms=0), FOLLOWER)
+        assert (reply.parts["t", 0].error_code, reply.parts["t", 0].high_watermark) == (0, 5)
+
+    def test_one_whose_records_leave_the_disk_while_it_waits_hears_of_it(self, world: World) -> None:
+        replica = self.grown(world)
+        session_id = world.open([Ask("t", 0, 3), Ask("t", 1)], FOLLOWER).session_id
+        replica.local_log_start_offset = 4
+        world.sessions.changed(replica)
+        part = world.reply(request(session_id, 1), FOLLOWER).parts["t", 0]
+        assert part.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+
+    def test_below_the_log_start_nothing_is_anywhere(self, world: World) -> None:
+        self.grown(world).log_start_offset = 2
+        part = world.open([Ask("t", 0, 1)], FOLLOWER).parts["t", 0]
+        assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_a_consumer_reads_on(self, world: World) -> None:
+        self.grown(world)
+        assert world.open([Ask("t", 0, 2)]).parts["t", 0].error_code == 0

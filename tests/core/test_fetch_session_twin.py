@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.core.fetch_answer import Fetch, build_parts
-from headrace.core.fetch_entries import Entry, watching
+from headrace.core.fetch_entries import watching
 from headrace.core.fetch_session import Fetcher, FetchSession, next_epoch
 from headrace.core.fetch_sessions import Refusal
 from headrace.errors import ErrorCode
@@ -34,13 +34,14 @@ from tests.core.fetch_clients import (
     WorldThatWaits,
     bytes_max,
     bytes_min,
+    check_in_sync,
     offsets,
     replicas,
     sizes,
     waits,
     wishes,
 )
-from tests.core.fetch_world import ALICE, BOB, BY_ID, BY_NAME, FOLLOWER, Ask, FakeReplica, Reply, read, request
+from tests.core.fetch_world import ALICE, BOB, BY_ID, BY_NAME, FOLLOWER, Ask, FakeReplica, read, request
 from tests.core.naive_fetch import NaiveSession, keys_of, sorted_like
 
 
@@ -113,6 +114,22 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
         if replica is not None and replica.log_start_offset < offset <= replica.high_watermark:
             replica.log_start_offset = offset
             self.changed(replica)
+
+    @rule(at=replicas, offset=offsets)
+    def move_local_log_start(self, at: tuple[str, int], offset: int) -> None:
+        """What lies below is in the tier alone: followers are sent there, consumers read on."""
+        replica = self.world.by_name.get(at)
+        if replica is not None and replica.local_log_start_offset < offset <= replica.high_watermark:
+            replica.local_log_start_offset = offset
+            self.changed(replica)
+
+    @rule(at=replicas, is_at_hand=st.booleans())
+    def load(self, at: tuple[str, int], is_at_hand: bool) -> None:
+        """What is in the tier alone has come from there, or has gone for something else."""
+        replica = self.world.by_name.get(at)
+        if replica is not None:
+            replica.is_at_hand = is_at_hand
+            self.world.answer(self.sessions.advanced(replica))
 
     @rule(at=replicas, offset=offsets)
     def truncate(self, at: tuple[str, int], offset: int) -> None:
@@ -387,19 +404,10 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             for entry in waiting
             if entry.replica is not None and (entry.topic, entry.index) in reply.parts
         ]
-        self.count_turns(client, waiting, reply)
+        client.count_turns(waiting, reply)
         # Nobody tells a session of changes any more once another one has its slot: its waiter is answered at once.
         for evicted in [woken for woken in self.world.woken if not woken.session.subscribed]:
             self.finish(next(owner for owner in self.everybody if owner.parked is evicted), evicted)
-
-    def count_turns(self, client: Client, waiting: list[Entry], reply: Reply) -> None:
-        """Everybody who stays ready is served within as many answers as there were ready ones when he came."""
-        for entry in waiting:
-            waited, limit = client.turns.get(entry, (0, len(waiting)))
-            part = reply.parts.get((entry.topic, entry.index))
-            served = part is not None and (part.records or part.error_code)
-            client.turns[entry] = (0, len(waiting)) if served else (waited + 1, limit)
-            assert waited < limit, f"{entry.topic!r}-{entry.index} starves"
 
     def deliver(self) -> None:
         while self.world.woken:
@@ -430,6 +438,7 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
             assert keys_of(session.faults) == faults
             assert keys_of(session.ready) == {key for key in keys if twin.readable(key)}
             assert keys_of(session.held) == {key for key in keys if twin.held(key) and twin.has_data(key)}
+            assert keys_of(session.remote) == {key for key in keys if twin.readable(key) and twin.is_remote(key)}
             assert keys_of(session.quiet) == {key for key in keys if key not in faults and twin.news(key)}
 
     @invariant()
@@ -470,18 +479,7 @@ class FetchSessionsAndTheirTwins(RuleBasedStateMachine):
     def a_follower_is_in_sync_exactly_as_long_as_if_every_fetch_looked_at_it(self) -> None:
         """Never shorter than by its last fetch from the log end, and only by an end of the log that it has reached."""
         for replica in self.world.by_name.values():
-            assert replica.leadership is not None
-            follower = replica.leadership.followers[FOLLOWER.replica_id]
-            until_ms = follower.caught_up_ms
-            assert until_ms <= replica.epoch_began_ms or replica.ends[until_ms] <= replica.reached
-            speaker = follower.entry
-            if speaker is not None:
-                assert speaker.replica is replica and speaker not in speaker.session.lost
-                in_step = follower.is_in_step(replica.log_end_offset)
-                assert follower.was_in_step == in_step
-                if in_step and follower.healed_receipt != speaker.session.receipts:
-                    until_ms = max(until_ms, speaker.session.last_fetch_ms)
-            assert until_ms >= replica.caught_up_ms
+            check_in_sync(replica)
 
     @invariant()
     def the_cache_counts_right(self) -> None:

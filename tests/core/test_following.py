@@ -13,6 +13,7 @@ from headrace.core.following import (
     FailedPartitions,
     FetcherPartitions,
     Ignored,
+    MovedToTier,
     OutOfRange,
     Phase,
     Position,
@@ -147,7 +148,7 @@ def test_a_fenced_epoch_that_moved_meanwhile_only_delays() -> None:
     assert len(failed_set(partitions)) == 0
 
 
-@pytest.mark.parametrize("code", [75, 6, 3, 100, 103, 56, -1, 9999, 109])
+@pytest.mark.parametrize("code", [75, 6, 3, 100, 103, 56, -1, 9999])
 def test_other_codes_delay(code: int) -> None:
     partitions = fetcher()
     assert isinstance(partitions.judge("a", part(code), 0), Delayed)
@@ -177,6 +178,27 @@ def test_a_repair_that_is_refused_fails_or_delays_like_a_fetch() -> None:
     assert partitions.repair_refused("a", ErrorCode.REQUEST_TIMED_OUT, 3, 1000) == Ignored()
 
 
+def test_one_whose_records_are_in_the_tier_alone_is_not_asked_for_until_it_has_begun_behind_them() -> None:
+    partitions = fetcher()
+    moved = part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE, hw=200)
+    assert partitions.judge("a", moved, 0) == MovedToTier()
+    assert partitions.phase("a") is Phase.TRUNCATING and partitions.lag("a") == 190
+    assert partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0) == Ignored()
+    assert ask(partitions) == {}
+    partitions.truncated("a", 180, 2, 0)
+    assert ask(partitions) == {"a": Position(3, 180, 2, 0)} and partitions.lag("a") == 20
+
+
+def test_trouble_with_the_tier_delays_a_partition_and_only_a_fenced_epoch_fails_it() -> None:
+    partitions = fetcher()
+    partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 0)
+    assert partitions.delay("a", 0) == Delayed(None)
+    assert ask(partitions, 1000) == {"a": AT}
+    partitions.judge("a", part(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE), 1000)
+    step = partitions.repair_refused("a", ErrorCode.FENCED_LEADER_EPOCH, 3, 1000)
+    assert isinstance(step, Fail) and step.is_fenced
+
+
 def test_a_request_that_failed_delays_all_partitions() -> None:
     partitions = fetcher()
     partitions.session.lost()
@@ -202,7 +224,7 @@ def test_a_truncation_of_a_partition_that_left_meanwhile_changes_nothing() -> No
     assert "a" not in partitions and partitions.delay("a", 0) == Ignored() == partitions.fail("a", "x", 0)
 
 
-codes = st.sampled_from([0, 0, 0, 1, 3, 6, 56, 74, 75, 100])
+codes = st.sampled_from([0, 0, 0, 1, 3, 6, 56, 74, 75, 100, 109])
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), codes, st.integers(0, 3)), max_size=40))
@@ -215,7 +237,7 @@ def test_no_trouble_of_one_partition_touches_another(events: list[tuple[str, int
         step: Step = partitions.judge(key, part(code), now_ms)
         if isinstance(step, Append) and choice == 0:
             partitions.fail(key, "append", now_ms)
-        elif isinstance(step, OutOfRange) and choice:
+        elif isinstance(step, OutOfRange | MovedToTier) and choice:
             partitions.truncated(key, choice, 0, 0)
         if choice == 3 and key not in partitions:
             failed = failed_set(partitions).get(key)

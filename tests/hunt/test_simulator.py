@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.run import Scenario
 from tests.hunt.budget import seed as hunt_seed
-from tests.sim.planted import DRIVING, GROUPING, OWNING, PLANTS, TRANSACTING
+from tests.sim.planted import DRIVING, GROUPING, OWNING, PLANTS, TIERED, TRANSACTING
 from tests.sim.search import told, verdicts
 
 SEEDS = int(os.environ.get("HUNT_SEEDS", "2000"))
@@ -36,6 +36,8 @@ def test_a_planted_bug_is_found(plant: str) -> None:
         (GROUPING, SEEDS // 5),
         (Scenario(transactors=2, owners=3), SEEDS // 20),
         (Scenario(transactors=2, members=4), SEEDS // 20),
+        (TIERED, SEEDS // 5),
+        (Scenario(tier=True, transactors=2, owners=3), SEEDS // 20),
     ],
     ids=[
         "records",
@@ -45,6 +47,8 @@ def test_a_planted_bug_is_found(plant: str) -> None:
         "groups",
         "transactions and owners",
         "transactions and groups",
+        "tier",
+        "tier, transactions and owners",
     ],
 )
 def test_seeds_keep_every_promise(scenario: Scenario, seeds: int) -> None:

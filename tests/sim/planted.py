@@ -27,6 +27,7 @@ from headrace.core.partition import Partition
 from headrace.errors import ErrorCode
 from headrace.sim.run import Scenario
 from headrace.storage.log import Log
+from tests.sim.planted_tier import TIER_RULES
 
 
 async def _nobody_is_asked(_moves: Moves, asked: Any) -> dict[tuple[bytes, int], ErrorCode]:
@@ -129,6 +130,7 @@ TRANSACTING = Scenario(transactors=2)
 DRIVING = Scenario(drivers=2)
 OWNING = Scenario(owners=3)
 GROUPING = Scenario(members=3)
+TIERED = Scenario(tier=True)
 DISPLACED = frozenset({"two owners", "behind a fence", "served too late", "fence going back"})
 
 PLANTS = {
@@ -179,6 +181,7 @@ PLANTS = {
     "group: assignment": Plant(
         Groups, "_store", _kept_to_itself, 0, frozenset({"two members", "late commit"}), GROUPING
     ),
+    **{name: Plant(*rule, TIERED) for name, rule in TIER_RULES.items()},
 }
 
 

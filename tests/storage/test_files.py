@@ -112,8 +112,15 @@ def test_files_and_directories_are_renamed_and_removed(files: Files, root: str) 
     files.remove(f"{root}/gone/b")
     assert files.names(f"{root}/gone") == []
     files.create(f"{root}/gone/again")
+    with pytest.raises(OSError, match="not empty"):
+        files.remove_directory(f"{root}/gone")
     files.remove_tree(f"{root}/gone")
     assert files.names(root) == []
+    files.make_directory(f"{root}/empty")
+    files.remove_directory(f"{root}/empty")
+    assert files.names(root) == []
+    with pytest.raises(FileNotFoundError):
+        files.remove_directory(f"{root}/empty")
 
 
 def test_a_sync_for_another_thread_outlives_the_file(files: Files, root: str) -> None:
@@ -277,3 +284,44 @@ def test_a_replaced_file_is_the_old_or_the_new_one_after_power_loss_at_any_point
                 expected.remove(b"old")
             files.lose_power(partial(bool, everything_survives))
             assert files.read("/a") in expected
+
+
+def test_a_file_gets_a_second_name_unless_it_is_taken(files: Files, root: str) -> None:
+    files.create(f"{root}/a").write(0, [b"one"])
+    files.link(f"{root}/a", f"{root}/b")
+    files.remove(f"{root}/a")
+    assert files.read(f"{root}/b") == b"one"
+    files.create(f"{root}/a").write(0, [b"two"])
+    with pytest.raises(FileExistsError):
+        files.link(f"{root}/a", f"{root}/b")
+    assert files.read(f"{root}/b") == b"one"
+    with pytest.raises(FileNotFoundError):
+        files.link(f"{root}/nowhere", f"{root}/c")
+
+
+def test_a_part_of_another_file_is_copied_to_a_position(files: Files, root: str) -> None:
+    files.create(f"{root}/a").write(0, [b"0123456789"])
+    copy = files.create(f"{root}/b")
+    copy.write(0, [b"head"])
+    copy.copy_from(f"{root}/a", 3, 4, 4)
+    copy.copy_from(f"{root}/a", 9, 0, 8)
+    assert copy.read(0, 100) == b"head3456"
+    for source, start, length in ((f"{root}/a", 8, 3), (f"{root}/nowhere", 0, 1)):
+        with pytest.raises(OSError) as told:
+            copy.copy_from(source, start, length, 8)
+        assert told.value.filename == source
+
+
+def test_a_copy_that_the_kernel_cannot_do_goes_through_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr("os.copy_file_range", refuse)
+    files = OsFiles(open_files_max=8)
+    content = bytes(range(256)) * 9_000
+    files.create(f"{tmp_path}/a").write(0, [content])
+    copy = files.create(f"{tmp_path}/b")
+    copy.copy_from(f"{tmp_path}/a", 5, len(content) - 5, 0)
+    assert copy.read(0, len(content)) == content[5:]

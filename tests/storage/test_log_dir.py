@@ -189,17 +189,17 @@ def test_what_an_older_program_remembered_is_read_except_for_what_it_did_not_kno
     path = "/data/logs/.headrace-state"
     ((name, newer),) = (decode_state(files.read(path), path) or {}).items()
     topic = name.topic.encode()
-    body = struct.pack(">IH", 1, len(topic)) + topic + struct.pack(">i16sqqqqqq", name.partition, *newer[:-1])
+    body = struct.pack(">IH", 1, len(topic)) + topic + struct.pack(">i16sqqqqqq", name.partition, *newer[:-2])
     files.replace(path, b"HRLS\0\1" + struct.pack(">I", crc32c(body)) + body)
     older = LogDir(files, "/data").remembered(*name)
-    assert older == newer._replace(undecided_from=-1) != newer
+    assert older == newer._replace(undecided_from=-1, local_log_start_offset=-1) != newer
 
 
 def test_a_newer_format_is_refused_with_both_numbers(files: MemoryFiles) -> None:
     with_logs(files, 1).close()
     state = files.read("/data/logs/.headrace-state")
-    files.replace("/data/logs/.headrace-state", state[:4] + b"\x00\x03" + state[6:])
-    with pytest.raises(WrongFormat, match="version 3; this program knows 2"):
+    files.replace("/data/logs/.headrace-state", state[:4] + b"\x00\x04" + state[6:])
+    with pytest.raises(WrongFormat, match="version 4; this program knows 3"):
         LogDir(files, "/data")
 
 

@@ -10,6 +10,7 @@ from headrace.broker.absences import Absences
 from headrace.broker.appends import Appends
 from headrace.broker.cleaner_stats import CleanerStats
 from headrace.broker.commits import Commits
+from headrace.broker.coverage_reports import CoverageReports
 from headrace.broker.disk import DiskFaults
 from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
@@ -19,6 +20,9 @@ from headrace.broker.partitions import Hosted, Partitions
 from headrace.broker.peers import Peers
 from headrace.broker.roles import Roles
 from headrace.broker.store_health import StoreHealth
+from headrace.broker.tier import Tier
+from headrace.broker.tier_lookups import TierLookups
+from headrace.broker.tier_reads import TierReads
 from headrace.broker.verification import Verification
 from headrace.config import BrokerConfig
 from headrace.controller.controller import Controller
@@ -71,6 +75,11 @@ class Broker:
     ownership: "Ownership" = field(init=False)
     own_grants: "Grants" = field(init=False)
     own_requests: "OwnRequests" = field(init=False)
+    coverage_reports: CoverageReports = field(init=False)
+    tier: Tier | None = None
+    """None on a node without object store: remote.log.storage.system.enable is false."""
+    tier_reads: TierReads | None = None
+    tier_lookups: TierLookups | None = None
     on_connection_closed: list[Callable[[Connection], None]] = field(default_factory=list)
     """Called in this order, once for each connection, whoever closed it: what waits for it waits for nobody."""
     _announcements: set[asyncio.Task[None]] = field(default_factory=set)
@@ -78,6 +87,13 @@ class Broker:
     def __post_init__(self) -> None:
         self.absences = Absences(self.image, self.clock)
         self.verification = Verification(self)
+        self.coverage_reports = CoverageReports(
+            clock=self.clock,
+            image=self.image,
+            partitions=self.partitions,
+            isr_updates=self.isr_updates,
+            replicator=self.roles.replicator,
+        )
 
     def connection_closed(self, connection: Connection) -> None:
         for told in self.on_connection_closed:
@@ -150,5 +166,10 @@ class Broker:
         if diff.brokers_changed:
             self.absences.nodes_changed(diff.brokers_changed)
         self.roles.apply(diff)
+        if self.tier is not None and (diff.topics_configured or diff.tier_changed):
+            self.tier.configured(diff.topics_configured, self.partitions)
+            self.tier.applied(diff.tier_changed, self.partitions)
+        if self.tier is not None and diff.topics_deleted:
+            self.tier.topics_deleted(diff.topics_deleted)
         if diff.topics_deleted:
             self.groups.topics_deleted([topic.name for topic in diff.topics_deleted])

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
+from headrace.broker import tier_retention
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import group_expiry
 from headrace.broker.coordinators.transaction_sweeps import (
@@ -20,6 +21,7 @@ from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.core import verified
 from headrace.errors import CorruptLog
+from headrace.runtime import tell_bug
 from headrace.storage.log_dir import LogDir
 
 log = logging.getLogger(__name__)
@@ -77,8 +79,8 @@ class Housekeeping:
                 await asyncio.sleep(interval_ms / 1000)
                 try:
                     await chore()
-                except Exception:  # a bug in one round must not end the chore for the rest of the node's life
-                    log.exception("housekeeping failed, and is tried again in %d ms", interval_ms)
+                except Exception as bug:  # in one round: it must not end the chore for the rest of the node's life
+                    tell_bug(f"housekeeping failed, and is tried again in {interval_ms} ms", bug)
 
         self._tasks.append(self._broker.loop.create_task(repeat()))
 
@@ -90,6 +92,11 @@ class Housekeeping:
             partition.log.roll_if_old(now_ms)
             if partition.log.cleaning is not None:
                 return  # it would have to begin anew; whoever compacts has looked before
+            if partition.config.remote_storage_enable:
+                tier_retention.enforce(self._broker, partition, now_ms)
+                return
+            if partition.is_leading:
+                tier_retention.begin_on_disk(self._broker, partition)
             if partition.log.enforce_retention(now_ms, partition.high_watermark):
                 self._broker.log_start_moved(partition, partition.log.log_start_offset)
 

@@ -7,11 +7,12 @@ what fails is sent again; where no record comes, the store itself is asked what 
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
 
 from headrace.broker.commits import Commits
+from headrace.broker.local_coverage import Coverages, fields_of
 from headrace.broker.partitions import Hosted
 from headrace.broker.peers import Peers
 from headrace.controller import isr_changes
@@ -83,6 +84,7 @@ class IsrUpdates:
         self._controller = controller
         self._peers = peers
         self._commits = commits
+        self.coverages = Coverages()
         self._client_id = f"headrace-isr-{image.node_id}"
         self._due: dict[Hosted, None] = {}
         self._scheduled = False
@@ -248,6 +250,17 @@ class IsrUpdates:
             log.info("%s: the proposed ISR %s was refused with %s", partition, proposal.isr, error.name)
         return False
 
+    async def inform(self, partitions: Sequence[Hosted]) -> ErrorCode | list[ErrorCode]:
+        """Tells what members have on their own disks, beside any proposal: the committed ISR changes nothing."""
+        batch = []
+        for partition in partitions:
+            leadership = partition.leadership
+            assert leadership is not None
+            record = leadership.record
+            committed = Proposal(record.isr, record.leader_epoch, record.partition_epoch)
+            batch.append(_Sent(partition, leadership, committed))
+        return await self._ask(self._controller.registration.epoch, batch)
+
     async def _ask(self, epoch: int, batch: list[_Sent]) -> ErrorCode | list[ErrorCode]:
         """A code for all, or one for each: NONE where the record is written."""
         controller = self._image.controller
@@ -255,7 +268,9 @@ class IsrUpdates:
             return ErrorCode.REQUEST_TIMED_OUT
         if controller.id == self._image.node_id:
             return await self._ask_here(epoch, batch)
-        request = AlterPartitionRequest(broker_id=self._image.node_id, broker_epoch=epoch, topics=_by_topic(batch))
+        request = AlterPartitionRequest(
+            broker_id=self._image.node_id, broker_epoch=epoch, topics=_by_topic(batch, self.coverages)
+        )
         try:
             answer = await self._peers.ask(
                 controller.id, request, AlterPartitionResponse, VERSION, ANSWER_MS_MAX, self._client_id
@@ -286,6 +301,8 @@ class IsrUpdates:
                     False,
                     sent.proposal.partition_epoch,
                     sent.proposal.resume,
+                    self.coverages.of_members(sent.partition, sent.proposal.isr),
+                    self.coverages.log_start(sent.partition),
                 )
                 for sent in batch
             ],
@@ -346,15 +363,20 @@ class IsrUpdates:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _by_topic(batch: list[_Sent]) -> list[AlterPartitionTopicData]:
+def _by_topic(batch: list[_Sent], coverages: Coverages) -> list[AlterPartitionTopicData]:
     topics: dict[bytes, list[AlterPartitionPartitionData]] = {}
     for partition, _, proposal in batch:
+        told = coverages.of_members(partition, proposal.isr)
         data = AlterPartitionPartitionData(
             partition_index=partition.index,
             leader_epoch=proposal.leader_epoch,
-            new_isr_with_epochs=[BrokerState(broker_id=m.broker_id, broker_epoch=m.broker_epoch) for m in proposal.isr],
+            new_isr_with_epochs=[
+                BrokerState(broker_id=m.broker_id, broker_epoch=m.broker_epoch, **fields_of(told.get(m.broker_id)))
+                for m in proposal.isr
+            ],
             partition_epoch=proposal.partition_epoch,
             resume=proposal.resume,
+            log_start_offset=coverages.log_start(partition),
         )
         topics.setdefault(partition.topic_id, []).append(data)
     return [AlterPartitionTopicData(topic_id=topic_id, partitions=data) for topic_id, data in topics.items()]

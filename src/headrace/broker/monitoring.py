@@ -57,6 +57,8 @@ class Monitoring:
         if isinstance(broker.roles.replicator, Replicator):
             yield from replicator_metrics.families(broker.roles.replicator, broker.clock.monotonic_ms())
         yield from producer_metrics.families(broker)
+        if broker.tier is not None:
+            yield from broker.tier.metrics.families()
         yield gauge("kafka_log_logmanager_offlinelogdirectorycount", len(broker.faults.offline_directories))
         yield counter(
             "headrace_recoverytruncatedbelowhighwatermark_total", broker.partitions.truncated_below_high_watermark

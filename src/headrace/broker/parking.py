@@ -119,6 +119,10 @@ class FetchEvents:
     def log_start_moved(self, partition: Hosted) -> None:
         self._wake(self.sessions.changed(partition))
 
+    def tier_loaded(self, partition: Hosted) -> None:
+        """What somebody may wait for has come from the tier, or will not come."""
+        self._wake(self.sessions.advanced(partition))
+
     def replica_changed(self, partition: Hosted) -> None:
         """Its leader epoch, its leadership, its disk; or it was truncated."""
         self._wake(self.sessions.changed(partition))

@@ -153,10 +153,16 @@ class Partitions:
         if not directory.exists(name, index):
             return
         remembered = directory.remembered(name, index)
-        if remembered is not None and remembered.undecided_from >= 0:
+        remote_log_start = self._remote_log_start(partition)
+        is_whole = remembered is not None and remembered.undecided_from >= 0
+        if remembered is not None and is_whole and (remote_log_start or 0) <= remembered.log_start_offset:
             committed = directory.checkpointed_high_watermark(name, index)
             partition.log_found(
-                remembered.log_start_offset, remembered.log_end_offset, committed, remembered.undecided_from
+                remembered.log_start_offset,
+                remembered.log_end_offset,
+                committed,
+                remembered.undecided_from,
+                local_log_start=remembered.local_log_start_offset,
             )
             return
         try:
@@ -192,7 +198,11 @@ class Partitions:
     def _open_log(self, partition: Partition[Log]) -> Log:
         assert isinstance(partition, Hosted)
         opened = partition.directory.open_log(
-            partition.topic, partition.index, partition.topic_id, self._log_config(partition.config)
+            partition.topic,
+            partition.index,
+            partition.topic_id,
+            self._log_config(partition.config),
+            self._remote_log_start(partition),
         )
         if opened.needs_flush_before_ack():
             # What a dead process left in the page cache counts no sooner than what is appended now.
@@ -202,13 +212,18 @@ class Partitions:
             opened.epochs.assign(partition.leader_epoch, opened.log_end_offset)
         # What was remembered of a clean stop counts no more: the files may have been changed since.
         committed = partition.directory.checkpointed_high_watermark(partition.topic, partition.index)
-        partition.log_found(opened.log_start_offset, opened.log_end_offset, committed)
+        local_log_start = opened.local_log_start_offset
+        partition.log_found(opened.log_start_offset, opened.log_end_offset, committed, local_log_start=local_log_start)
         self._tell_loss(partition)
         recovery = opened.recovery
         if recovery is not None and recovery.reason is not None and not recovery.is_torn_tail:
             self.has_lost_records = True
         self.open[partition] = None
         return opened
+
+    def _remote_log_start(self, partition: Partition[Log]) -> int | None:
+        stored = self._image.tier.get((partition.topic_id, partition.index))
+        return None if stored is None else stored.pointer.log_start_offset
 
     def _log_config(self, config: TopicConfig) -> LogConfig:
         known = self._log_configs.get(config)
@@ -229,6 +244,9 @@ class Partitions:
                 flush_ms=config.flush_ms,
                 file_delete_delay_ms=config.file_delete_delay_ms,
                 is_compacted=is_compacted,
+                is_tiered=config.remote_storage_enable,
+                local_retention_ms=config.kept_locally_ms,
+                local_retention_bytes=config.kept_locally_bytes,
             )
         return known
 

@@ -6,6 +6,7 @@ from headrace.broker.broker import Broker
 from headrace.broker.metrics import Family, counter, gauge
 from headrace.broker.partitions import Hosted
 from headrace.controller.elections import leaderless
+from headrace.core.thin import thin_and_held_back
 
 
 def families(broker: Broker) -> Iterator[Family]:
@@ -56,11 +57,12 @@ def _of_controller(broker: Broker) -> Iterator[Family]:
     """Gauges are the controller's alone, so that their sum over all nodes is right."""
     controller, image = broker.controller, broker.image
     decides = controller.is_controller
-    imbalance = offline = 0
+    imbalance = offline = thin_count = held_back = 0
     if decides:
         offline = leaderless(image)
         for topic in image.topics.values():
             imbalance += sum(record.leader != record.replicas[0] for record in topic.partitions)
+        thin_count, held_back = thin_and_held_back(image, broker.clock.wall_ms())
     name = "kafka_controller_kafkacontroller_"
     held, moves = controller.elections.held, controller.moves.counts
     yield gauge(name + "activecontrollercount", int(decides))
@@ -68,6 +70,10 @@ def _of_controller(broker: Broker) -> Iterator[Family]:
     yield gauge(name + "preferredreplicaimbalancecount", imbalance)
     yield counter("kafka_controller_controllerstats_uncleanleaderelections_total", held["unclean"])
     yield counter("headrace_nonintactleaderelections_total", held["not intact"])
+    yield gauge("headrace_thinreplicacount", thin_count)
+    yield gauge("headrace_preferredelectionsheldback", held_back)
+    yield counter("headrace_leaderelectionsdeprioritized_total", controller.elections.deprioritized)
+    yield counter("headrace_locallogreports_total", controller.coverage_reports)
     yield counter("headrace_stepdowns_total", moves["step downs"])
     yield counter("headrace_stepdowntimeouts_total", moves["step downs without answer"])
 

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.broker.disk import DiskFaults, is_sync_failure
+from headrace.broker.local_coverage import Coverages
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import Leaders
 from headrace.broker.replicator_fetcher import Fetcher, Surroundings
 from headrace.broker.replicator_logs import FollowerLogs
+from headrace.broker.replicator_tier import RemoteParts
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.following import FailedPartitions
@@ -40,6 +42,7 @@ class Replicator:
         leaders: Leaders,
         faults: DiskFaults,
         config: Callable[[], BrokerConfig],
+        coverages: Coverages | None = None,
     ) -> None:
         """`broker_epoch` tells this node's registration, 0 without one. `leaders` are broker.peers."""
         self.failed: FailedPartitions[Hosted] = FailedPartitions()
@@ -65,8 +68,29 @@ class Replicator:
             on_failed=self._on_failed,
             on_fenced=self._on_fenced,
             on_lost=lambda leader_id: self.on_lost(leader_id),
+            coverages=Coverages() if coverages is None else coverages,
         )
         faults.followers = self
+
+    @property
+    def coverages(self) -> Coverages:
+        """What this node tells leaders of its own disk."""
+        return self._around.coverages
+
+    @property
+    def tier(self) -> RemoteParts | None:
+        """Where followers begin whose leaders have older records there alone; None on a node without a tier."""
+        return self._around.tier
+
+    @tier.setter
+    def tier(self, tier: RemoteParts | None) -> None:
+        self._around.tier = tier
+
+    def list_again(self, partition: Hosted) -> None:
+        """Its leader is to hear of it with the next fetch."""
+        home = self._homes.get(partition)
+        if home is not None:
+            home.fetcher.list_again(partition)
 
     def follow(self, partition: Hosted, leader: RegisteredBroker, leader_epoch: int) -> None:
         """Never raises. Nothing happens if the epoch is no news, or if the partition has failed in it."""

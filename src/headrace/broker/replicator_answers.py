@@ -12,8 +12,20 @@ from headrace.broker.disk import SYNC, DiskFaults
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_asking import EARLIEST, LATEST, Leader, list_offsets
 from headrace.broker.replicator_logs import FollowerLogs
-from headrace.core.following import Append, Diverged, Fail, FailedPartitions, FetcherPartitions, OutOfRange, Phase, Step
-from headrace.core.truncation import AskEarliest, repair
+from headrace.broker.replicator_tier import FromTier, Outcome, TierStarts
+from headrace.core.following import (
+    Append,
+    Diverged,
+    Fail,
+    FailedPartitions,
+    FetcherPartitions,
+    MovedToTier,
+    OutOfRange,
+    Phase,
+    Step,
+)
+from headrace.core.tier_start import NotYet, StartAt
+from headrace.core.truncation import AskEarliest, RestartAt, repair
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Clock
 from headrace.storage.log import Log
@@ -50,8 +62,11 @@ class Answers:
         clock: Clock,
         on_failed: Callable[[Hosted, str, int], None],
         on_fenced: Callable[[Hosted], None],
+        starts: TierStarts,
     ) -> None:
         self._partitions = partitions
+        self._starts = starts
+        self._waiting_for_tier: dict[Hosted, int] = {}  # leader epochs in which that was said
         self._failed = failed
         self._logs = logs
         self._faults = faults
@@ -115,6 +130,9 @@ class Answers:
             self._truncated(partition)
         elif isinstance(step, OutOfRange):
             self._out_of_range[partition] = self._partitions.position(partition).leader_epoch
+        elif isinstance(step, MovedToTier):
+            position = self._partitions.position(partition)
+            self._starts.begin(partition, position.leader_epoch, leader_end=position.fetch_offset + 1)
         else:
             self._tell(partition, step)
 
@@ -207,7 +225,10 @@ class Answers:
             known_earliest = None if earliest is None else earliest[partition]
             decided = repair(partition.log.log_end_offset, latest[partition], known_earliest)
             if isinstance(decided, AskEarliest):
-                undecided[partition] = leader_epoch
+                if self._starts.are_behind_tier(partition, latest[partition]):
+                    self._starts.begin(partition, leader_epoch, latest[partition])
+                else:
+                    undecided[partition] = leader_epoch
                 return
             self._logs.repair(partition, decided)
             self._truncated(partition)
@@ -216,6 +237,41 @@ class Answers:
             if self._is_current(partition, leader_epoch, Phase.TRUNCATING):
                 self._guarded(partition, "truncation", decide, partition, leader_epoch)
         return undecided
+
+    # Beginning from the tier.
+
+    def begun(self, partition: Hosted, leader_epoch: int, outcome: Outcome) -> None:
+        """It is known where the log begins, or that it is not known yet."""
+        if not self._is_current(partition, leader_epoch, Phase.TRUNCATING):
+            return
+        now_ms = self._clock.monotonic_ms()
+        if isinstance(outcome, ErrorCode):
+            of_answer, self._fenced = self._fenced, []
+            self._tell(partition, self._partitions.repair_refused(partition, outcome, leader_epoch, now_ms))
+            self._tell_fenced()
+            self._fenced = of_answer
+        elif isinstance(outcome, NotYet):
+            self._say_once(partition, leader_epoch, outcome.reason)
+            self._partitions.delay(partition, now_ms)
+        else:
+            self._waiting_for_tier.pop(partition, None)
+            self._guarded(partition, "truncation", self._begin, partition, outcome)
+            self._keep_log_starts()
+
+    def _begin(self, partition: Hosted, start: StartAt | FromTier) -> None:
+        if isinstance(start, FromTier):
+            self._logs.begin_from_tier(partition, start)
+        elif start.offset != partition.log.log_end_offset:
+            self._logs.repair(partition, RestartAt(start.offset))
+        self._truncated(partition)
+
+    def _say_once(self, partition: Hosted, leader_epoch: int, reason: str) -> None:
+        if self._waiting_for_tier.get(partition) != leader_epoch:
+            self._waiting_for_tier = {
+                known: at for known, at in self._waiting_for_tier.items() if known in self._partitions
+            }
+            self._waiting_for_tier[partition] = leader_epoch
+            log.warning("%s cannot begin from the tier yet, which is tried again: %s", partition, reason)
 
 
 def _reason(error: Exception) -> str:

@@ -9,13 +9,15 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.broker.disk import SYNC, DiskFaults
+from headrace.broker.local_coverage import Coverages
 from headrace.broker.partitions import Hosted
 from headrace.broker.replicator_answers import Answers
 from headrace.broker.replicator_asking import FETCH_VERSION, Leader, Leaders, fetch_request
 from headrace.broker.replicator_logs import FollowerLogs
+from headrace.broker.replicator_tier import Outcome, RemoteParts, TierStarts
 from headrace.config import BrokerConfig
 from headrace.core.cluster import RegisteredBroker
 from headrace.core.fetching import Ask, Verdict
@@ -56,6 +58,8 @@ class Surroundings:
     """The partition is in the failed set, and its fetcher has it no longer."""
     on_lost: Callable[[int], None]
     """A leader has stopped answering."""
+    coverages: Coverages = field(default_factory=Coverages)
+    tier: RemoteParts | None = None
 
 
 class Fetcher:
@@ -70,6 +74,15 @@ class Fetcher:
         self.rate = Rate(around.clock.monotonic_ms())
         self._around = around
         self._on_ended = on_ended
+        self._starts = TierStarts(
+            leader,
+            around.leaders,
+            f"broker-{around.node_id}-tier-{index}",
+            around.node_id,
+            lambda: around.tier,
+            around.config,
+            self._begun,
+        )
         self._answers = Answers(
             self.partitions,
             around.failed,
@@ -78,6 +91,7 @@ class Fetcher:
             around.clock,
             around.on_failed,
             around.on_fenced,
+            self._starts,
         )
         self._new: dict[Hosted, int] = {}  # leader epochs of partitions whose logs are to be opened
         self._news = asyncio.Event()
@@ -109,13 +123,22 @@ class Fetcher:
             self._new[partition] = leader_epoch
         self._news.set()
 
+    def list_again(self, partition: Hosted) -> None:
+        """The next request tells the leader of it although nothing was fetched."""
+        self.partitions.list_again(partition)
+
     def remove(self, partition: Hosted) -> None:
         self._new.pop(partition, None)
+        self._starts.forget(partition)
         self.partitions.remove(partition)
 
     async def close(self) -> None:
         self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(self._task, self._starts.close(), return_exceptions=True)
+
+    def _begun(self, partition: Hosted, leader_epoch: int, outcome: Outcome) -> None:
+        self._answers.begun(partition, leader_epoch, outcome)
+        self._news.set()
 
     async def _adopt_new(self) -> None:
         for count, partition in enumerate(list(self._new), 1):
@@ -172,6 +195,7 @@ class Fetcher:
                     await asyncio.sleep(self._around.config().replica_fetch_backoff_ms / 1000)
             # In one step with the look: whoever comes after this gets a new fetcher.
             self._on_ended(self)
+            await self._starts.close()
             await self._say_goodbye()
         finally:
             self._hang_up()
@@ -244,7 +268,7 @@ class Fetcher:
     def _request(self, ask: Ask[Hosted, Position], config: BrokerConfig) -> FetchRequest:
         around = self._around
         replica = ReplicaState(replica_id=around.node_id, replica_epoch=around.broker_epoch())
-        return fetch_request(ask, replica, config)
+        return fetch_request(ask, replica, config, around.coverages.told)
 
     def _parts_of(self, response: FetchResponse) -> list[tuple[Hosted, PartitionData]] | None:
         """None when it tells of a partition that nobody asked for."""

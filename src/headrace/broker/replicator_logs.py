@@ -8,10 +8,12 @@ import logging
 
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
+from headrace.broker.replicator_tier import FromTier
 from headrace.core.fetched import take
 from headrace.core.following import Append, Diverged, Position
 from headrace.core.truncation import Keep, RestartAt, TruncateTo, truncation_offset
 from headrace.runtime import Clock, Offload
+from headrace.storage.from_tier import begin_from_tier
 from headrace.storage.log import Log
 from headrace.storage.log_dir import LogDir
 
@@ -79,9 +81,29 @@ class FollowerLogs:
             partition.log.truncate_fully_and_start_at(decided.offset)
             partition.restarted_at(decided.offset)
 
+    def begin_from_tier(self, partition: Hosted, start: FromTier) -> None:
+        """What is here goes, since the tier has it. Epochs and producers are on the disk before anything is fetched."""
+        log.info(
+            "%s begins anew at offset %d, behind a segment of the tier; the log starts at %d",
+            partition,
+            start.offset,
+            start.log_start,
+        )
+        now_ms, (epochs, snapshot) = self._clock.wall_ms(), start.known
+        since_ms = min(start.since_ms, now_ms)
+        begin_from_tier(
+            partition.log, start.offset, start.log_start, epochs, snapshot, since_ms=since_ms, now_ms=now_ms
+        )
+        partition.restarted_at(start.offset, start.log_start)
+        self.moved_starts.add(partition.directory)
+
     def truncate(self, partition: Hosted, offset: int, reason: str) -> None:
         opened = partition.log
         before, high_watermark = opened.log_end_offset, partition.high_watermark
+        if offset < high_watermark and partition.log_start_offset < partition.local_log_start_offset:
+            # The leader lacks what was committed. Of a remote segment that goes on behind the cut nothing is served,
+            # and something may be missing before the cut: this log begins anew, as one does that has nothing.
+            offset = partition.log_start_offset
         opened.truncate_to(offset)
         partition.truncated_to(opened.log_end_offset)
         if opened.log_end_offset < before:

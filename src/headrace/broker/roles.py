@@ -17,6 +17,7 @@ from headrace.broker.isr_updates import IsrUpdates
 from headrace.broker.list_guards import ListGuards
 from headrace.broker.parking import FetchEvents
 from headrace.broker.partitions import Hosted, Partitions
+from headrace.broker.replicator_tier import RemoteParts
 from headrace.core.cluster import ClusterImage, Diff, PartitionRecord, RegisteredBroker, Topic
 from headrace.core.following import FailedPartitions
 from headrace.core.leading import Leadership
@@ -33,12 +34,16 @@ class Replicator(Protocol):
     """Copies partitions from their leaders."""
 
     failed: FailedPartitions[Hosted]
+    tier: RemoteParts | None
 
     def follow(self, partition: Hosted, leader: RegisteredBroker, leader_epoch: int) -> None:
         """From now on, or on from there: also for one that it follows already."""
 
     def stop(self, partition: Hosted) -> None:
         """When it returns nothing more is done to the partition. Also for one that it does not follow."""
+
+    def list_again(self, partition: Hosted) -> None:
+        """Its leader is to hear of it again, although nothing was fetched."""
 
     async def close(self) -> None: ...
 
@@ -48,11 +53,15 @@ class NoReplicator:
 
     def __init__(self) -> None:
         self.failed: FailedPartitions[Hosted] = FailedPartitions()
+        self.tier: RemoteParts | None = None
 
     def follow(self, partition: Hosted, leader: RegisteredBroker, leader_epoch: int) -> None:
         del partition, leader, leader_epoch
 
     def stop(self, partition: Hosted) -> None:
+        del partition
+
+    def list_again(self, partition: Hosted) -> None:
         del partition
 
     async def close(self) -> None:
@@ -76,6 +85,8 @@ class Roles:
         replicator: Replicator,
     ) -> None:
         """`own_epoch` is that of this process's registration, 0 while there is none."""
+        self.before_leading: list[Callable[[Hosted], None]] = []
+        """This node is about to lead what it did not lead before, and nothing was written as its leader yet."""
         self.on_leading: list[Callable[[Hosted], None]] = []
         """This node serves clients as the leader from now on, or goes on under another leader epoch."""
         self.on_ended: list[Callable[[Hosted], None]] = []
@@ -250,6 +261,8 @@ class Roles:
         if not partition.is_leading:
             self.replicator.stop(partition)
             self._following.pop(partition, None)
+            for hook in self.before_leading:
+                hook(partition)
         now_ms = self._clock.monotonic_ms()
         high_watermark = partition.high_watermark
         lag_ms_max = self._image.broker_config.replica_lag_time_max_ms

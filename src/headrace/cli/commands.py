@@ -44,6 +44,14 @@ GROUPS = {
   headrace cluster failed
 """,
     ),
+    "tier": (
+        "See what of tiered topics is in the object store, and check it.",
+        """
+  headrace tier status
+  headrace tier ls orders
+  headrace tier verify orders
+""",
+    ),
     "own": (
         "See who owns what, and own it: single readers and single writers.",
         """
@@ -71,12 +79,15 @@ then; min.insync.replicas is Kafka's 1 until you set it.
 
 A node that dies is reported and withdrawn, so that the others take over at once. It stays down: the command that is
 printed then, and with --json at the start, starts it again. Ctrl-C or SIGTERM stops all nodes cleanly, a second Ctrl-C
-kills them. Without --data or --ephemeral, data is kept in ./headrace-data.""",
+kills them. Without --data or --ephemeral, data is kept in ./headrace-data.
+
+With --tier, old segments of topics that have remote.storage.enable=true go to that directory, or to that bucket.""",
         """
   headrace up
   headrace up --brokers 3
   headrace up --port 9192 --ephemeral
   headrace up --data ./data --set log.retention.hours=24
+  headrace up --brokers 3 --tier ./objects
   headrace up --brokers 3 --port 0 --ephemeral --json
 """,
     ),
@@ -263,6 +274,52 @@ next leader epoch, or when the node is started again.""",
         """
   headrace cluster sessions
   headrace cluster sessions --json
+""",
+    ),
+    "cluster why": Command(
+        "headrace.cli.cluster_why:why",
+        """Show why this replica leads a partition, and who is passed over for what and until when.
+
+A replica of a tiered topic that has little on its own disk comes last when a leader is chosen, until it has what
+leader.election.eligible.local.log.ms or .bytes ask for.""",
+        """
+  headrace cluster why orders 0
+  headrace cluster why orders 0 --json
+""",
+    ),
+    "tier status": Command(
+        "headrace.cli.tier:status",
+        """Show what of each tiered partition is local, what is remote, and how far the copy lags.
+
+Offsets from the first to the last, as the partition's leader tells them. A partition may be in both places: segments
+stay on the disk for as long as local.retention.ms and local.retention.bytes say. The lag is what is complete and
+committed, and not in the tier yet.""",
+        """
+  headrace tier status
+  headrace tier status orders --json
+""",
+    ),
+    "tier ls": Command(
+        "headrace.cli.tier:list_segments",
+        """Show the segments in the tier, and the objects that hold them.
+
+A segment is read only if it is finished and its records are those of the leader's log. After an unclean election there
+may be others, until they expire.""",
+        """
+  headrace tier ls
+  headrace tier ls orders --json
+""",
+    ),
+    "tier verify": Command(
+        "headrace.cli.tier:verify",
+        """Read all remote segments of topics, and check them: sizes, checksums, offsets, indexes.
+
+The objects are read by this program, not by the brokers, so it needs the credentials that they have. A segment that
+expires meanwhile is no problem. The exit code is 1 if there is any problem, or if a tiered partition was not checked:
+no node leads it, or its leader has no tier.""",
+        """
+  headrace tier verify
+  headrace tier verify orders --store s3://bucket/prefix
 """,
     ),
     "own list": Command(

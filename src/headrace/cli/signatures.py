@@ -83,10 +83,15 @@ def up(
     ] = 9092,
     data: Annotated[str | None, Parameter(metavar="DIR", help="Where everything is kept.")] = None,
     ephemeral: Annotated[bool, Flag, Parameter(help="Keep nothing: a directory that goes away at the end.")] = False,
+    tier: Annotated[
+        str | None, Parameter(help="Directory, or URL of an object store, where old segments of tiered topics go.")
+    ] = None,
     settings: Settings = (),
     json: Annotated[bool, Flag, Parameter(help="Print exactly one line of JSON when ready.")] = False,
 ) -> int:
-    return upping.up(brokers=brokers, port=port, data=data, ephemeral=ephemeral, settings=settings, json=json)
+    return upping.up(
+        brokers=brokers, port=port, data=data, ephemeral=ephemeral, tier=tier, settings=settings, json=json
+    )
 
 
 def withdraw(

@@ -32,6 +32,9 @@ def sim(
     owners: Annotated[int, Parameter(help="Clients of each cluster that own partitions in turn (`own`).")] = 0,
     members: Annotated[int, Parameter(help="Clients of each cluster that are one consumer group.")] = 0,
     clerks: Annotated[int, Parameter(help="Clients of each cluster that administer it, with mistakes.")] = 0,
+    tier: Annotated[
+        bool, Parameter(help="With tiered topics, an object store that fails, and nodes that are wiped.")
+    ] = False,
     json: Json = False,
 ) -> int:
     if min(transactors, drivers, owners, members, clerks) < 0:
@@ -41,7 +44,13 @@ def sim(
     from headrace.sim.run import Scenario, shorten
 
     scenario = Scenario(
-        brokers=brokers, transactors=transactors, drivers=drivers, owners=owners, members=members, clerks=clerks
+        brokers=brokers,
+        transactors=transactors,
+        drivers=drivers,
+        owners=owners,
+        members=members,
+        clerks=clerks,
+        tier=tier,
     )
     first = secrets.randbits(SEED_BITS) if seed is None else seed
     total = seeds if seeds is not None or minutes is not None else 1
@@ -107,6 +116,8 @@ def _say_bad(failed: "Verdict", short: "Verdict", scenario: "Scenario", as_json:
         command += f" --members {scenario.members}"
     if scenario.clerks:
         command += f" --clerks {scenario.clerks}"
+    if scenario.tier:
+        command += " --tier"
     if as_json:
         output.document(
             {

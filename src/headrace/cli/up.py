@@ -58,6 +58,7 @@ def up(
     port: int = 9092,
     data: str | None = None,
     ephemeral: bool = False,
+    tier: str | None = None,
     settings: tuple[str, ...] = (),
     json: bool = False,
 ) -> int:
@@ -71,6 +72,8 @@ def up(
         raise UsageError(f"--port {port} leaves no room for {brokers} brokers: the last port is 65535")
     if data == "":
         raise UsageError("--data takes a directory")
+    if tier == "":
+        raise UsageError("--tier takes a directory or the URL of an object store")
     parse_settings(settings)
     with _interrupted_by_sigterm(), _directory(data, ephemeral) as directory:
         if "," in str(directory):
@@ -79,6 +82,9 @@ def up(
         if ephemeral:
             # A directory in memory, as it often is, has no room to spare for the day when its disk is full.
             settings = ("disk.reserve.bytes=0", *settings)
+        if tier is not None:
+            url = tier if "://" in tier else str(Path(tier).absolute())
+            settings = ("remote.log.storage.system.enable=true", f"remote.storage.url={url}", *settings)
         if brokers > 1:
             settings = (f"default.replication.factor={min(COPIES, brokers)}", *settings)
         return _run(directory, brokers, port, settings, json)

@@ -277,7 +277,7 @@ class Admin:
     async def inspect(
         self, kind: str, node_id: int, args: Iterable[str] = (), *, timeout_ms: int | None = None
     ) -> dict[str, Any]:
-        """What a node of Headrace knows of itself: "failed", "sessions", "guard" or "replicas"."""
+        """What a node of Headrace knows of itself: "failed", "sessions", "guard", "replicas", "tier" or others."""
         request = InspectRequest(kind=kind, args=list(args))
         answer = await self._cluster.ask(request, InspectResponse, timeout_ms or self._timeout_ms, node_id)
         _check(answer.error_code, None, f"node {node_id} does not tell of {kind}")

@@ -1,19 +1,31 @@
 """Requests that change settings, each through as many attempts as it takes."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from headrace.config import TOPIC_SETTINGS, TopicConfig, valid_only
 from headrace.controller import writing
 from headrace.controller.configs import Edits, edited_broker, edited_topic
 from headrace.controller.ledger import Ledger
+from headrace.controller.tier_rules import tier_warning
 from headrace.controller.topics import Refusal
-from headrace.core.cluster import BrokerOverrides
+from headrace.core.cluster import BrokerOverrides, ClusterImage
 from headrace.errors import ErrorCode
+
+log = logging.getLogger(__name__)
 
 EditsOf: TypeAlias = Callable[[Mapping[str, str]], Edits]
 """From the current settings to edits of them: asked again when somebody else has changed them meanwhile."""
 
 DONE = Refusal(ErrorCode.NONE, "")
+
+
+def warn(image: ClusterImage, name: str, overrides: Mapping[str, str]) -> None:
+    """Of settings that are allowed, and may not do what was meant."""
+    warning = tier_warning(TopicConfig.resolve(image.broker_config, valid_only(TOPIC_SETTINGS, overrides.items())))
+    if warning is not None:
+        log.warning("topic %s: %s", name, warning)
 
 
 class AlterTopicSettings:
@@ -39,7 +51,10 @@ class AlterTopicSettings:
             return after
         if self._validate_only or after == topic.overrides:
             return DONE
-        return DONE if await writing.write_topic_overrides(self._ledger.store, topic, after) else None
+        if not await writing.write_topic_overrides(self._ledger.store, topic, after):
+            return None
+        warn(self._ledger.image, self._name, after)
+        return DONE
 
 
 class AlterBrokerSettings:

@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headrace.config import BROKER_SETTINGS, TOPIC_SETTINGS, BrokerConfig, TopicConfig, inherit, valid_only
+from headrace.controller.tier_rules import tier_refusal
 from headrace.controller.topics import Refusal
 from headrace.core.cluster import ClusterImage, Topic
 from headrace.errors import ErrorCode
@@ -44,9 +45,11 @@ def edited_topic(image: ClusterImage, topic: Topic, edits: Edits) -> dict[str, s
     if isinstance(overrides, Refusal):
         return overrides
     try:
-        TopicConfig.resolve(image.broker_config, valid_only(TOPIC_SETTINGS, overrides.items()))
+        config = TopicConfig.resolve(image.broker_config, valid_only(TOPIC_SETTINGS, overrides.items()))
     except InvalidSetting as invalid:
         return Refusal(ErrorCode.INVALID_CONFIG, str(invalid))
+    if (wrong := tier_refusal(image.broker_config, topic.config, config)) is not None:
+        return Refusal(ErrorCode.INVALID_CONFIG, wrong)
     return overrides
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from headrace.controller.campaign import Campaign
 from headrace.controller.config_changes import AlterBrokerSettings, AlterTopicSettings, EditsOf
+from headrace.controller.coverage_keys import CoverageKeys
 from headrace.controller.duties import Duties, movable_from, preferred
 from headrace.controller.elections import Elections
 from headrace.controller.feed import Feed
@@ -22,6 +23,8 @@ from headrace.controller.moves import AskStepDown, Moves
 from headrace.controller.own_keys import OwnKeys
 from headrace.controller.producer_ids import ProducerIds
 from headrace.controller.registration import Past, Place, Registration
+from headrace.controller.tier_mark import TierMark
+from headrace.controller.tier_pointer import TierPointers
 from headrace.controller.topic_changes import CreateTopics, DeleteTopics, GrowTopic
 from headrace.controller.topics import MorePartitions, NewTopic, Refusal, name_refusal
 from headrace.controller.unclean import ElectUnclean
@@ -89,17 +92,24 @@ class Controller:
                 image.broker_config.broker_heartbeat_interval_ms, image.broker_config.broker_session_timeout_ms // 3
             ),
         )
-        self.elections = Elections(self.ledger)
+        self.elections = Elections(self.ledger, clock.wall_ms)
         self.moves = Moves(self.ledger)
-        self.duties = Duties(self.ledger, self.elections, self.moves)
+        self.duties = Duties(self.ledger, self.elections, self.moves, clock.wall_ms)
         self.internal_replicas = InternalReplicas(self.ledger)
         self.own_keys = OwnKeys(store, image, self.ledger)
+        self.tier_pointers = TierPointers(store, image, self.ledger)
+        self.tier_mark = TierMark(store)
         self.campaign = Campaign(store, self.feed, self.registration, self.ledger, self.elections)
+        self.coverage_keys = CoverageKeys(image, self.ledger)
+        self.coverage_reports = 0
+        """Partitions of whose replicas something new was remembered, since the start."""
         self._store = store
         self._clock = clock
         self._random = random
         self._tasks: list[asyncio.Task[None]] = []
         self._is_store_silent = False
+        self._end: Callable[[str], None] = lambda _: None
+        self.registration.on_kept = self._guard
 
     def listen(self, on_change: Callable[[Diff], None]) -> None:
         """Every later change of the image is told, in the same loop turn."""
@@ -108,9 +118,10 @@ class Controller:
     def ask_step_down_by(self, ask: AskStepDown) -> None:
         self.moves.ask = ask
 
-    def on_usurped(self, end: Callable[[str], None]) -> None:
-        """Called with one sentence when another process has this node's number: this one must end at once."""
-        self.registration.on_usurped = end
+    def on_end(self, end: Callable[[str], None]) -> None:
+        """Called with one sentence when this process must end at once: another one has this node's number, or a part
+        has failed without which the node would go on and never hear of anything again."""
+        self.registration.on_usurped = self._end = end
 
     # A node's own life.
 
@@ -136,9 +147,10 @@ class Controller:
             self.elections.after,
             self.duties.after,
             self.own_keys.after,
+            self.coverage_keys.after,
             self.internal_replicas.after,
         ]
-        self.feed.follow()
+        self._guard(self.feed.follow())
 
     async def register(self, host: str, port: int, rack: str | None = None, **more: Any) -> None:
         """The address is the one that clients are told; `more` as in Place. Raises MetadataStoreError, NotRegistered.
@@ -158,7 +170,7 @@ class Controller:
                 await asyncio.sleep(_RETRY_S)
         self._spawn(self.campaign.run(), self.elections.run(), self.duties.see_off())
         self._spawn(self.duties.rebalance(), self.duties.sweep(), self.own_keys.sweep())
-        self._spawn(self.internal_replicas.run())
+        self._spawn(self.internal_replicas.run(), self.coverage_keys.sweep())
 
     async def ready(self, timeout_s: float) -> bool:
         """Waits until no partition names this node its leader in an earlier incarnation."""
@@ -255,8 +267,19 @@ class Controller:
     def _spawn(self, *works: Coroutine[Any, Any, None]) -> None:
         for work in works:
             task = asyncio.create_task(work)
-            task.add_done_callback(_tell_of_failure)
+            self._guard(task)
             self._tasks.append(task)
+
+    def _guard(self, task: "asyncio.Task[None]") -> None:
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            context = {"message": "a duty of the controller ended", "exception": failure, "task": task}
+            task.get_loop().call_exception_handler(context)
+            self._end(
+                f"Node {self.image.node_id} ends, as a part of it failed, which is an error of Headrace: {failure!r}"
+            )
 
     # What clients and nodes ask for. None means that it is not known whether it was done: the request timed out.
     # Refused with NOT_CONTROLLER, nothing was done.
@@ -318,6 +341,7 @@ class Controller:
         work = AlterPartitions(self.ledger, broker_id, broker_epoch, proposals)
         if not await self._settle(work.attempt):
             return ErrorCode.NOT_CONTROLLER
+        self.coverage_reports += work.reported
         return work.error or work.settled
 
     async def read_partition(self, topic_id: bytes, index: int) -> PartitionRecord | None:
@@ -341,7 +365,7 @@ class Controller:
         try:
             if kind == "preferred":
                 codes = await self.moves.move(
-                    known, lambda topic, index: preferred(self.image, topic, index), timeout_ms
+                    known, lambda topic, index: preferred(self.image, topic, index, self._clock.wall_ms()), timeout_ms
                 )
             else:
                 work = ElectUnclean(self.ledger, known, self.elections.tell)
@@ -369,9 +393,3 @@ class Controller:
         except NotController:
             return False
         return True
-
-
-def _tell_of_failure(task: "asyncio.Task[None]") -> None:
-    if not task.cancelled() and (failure := task.exception()) is not None:
-        context = {"message": "a duty of the controller ended", "exception": failure, "task": task}
-        task.get_loop().call_exception_handler(context)

@@ -37,6 +37,15 @@ from headrace.core.cluster import (
     TopicPut,
     registered,
 )
+from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
+from headrace.core.tier_pointer import (
+    Pointer,
+    PointerGone,
+    PointerPut,
+    StoredPointer,
+    TierTopicGone,
+    TierTopicPut,
+)
 from headrace.metadata import records
 from headrace.metadata.store import Event, Revision, Snapshot, UnreadableMetadata
 
@@ -160,6 +169,8 @@ class Deltas:
         key, value = event.key, event.value
         if key.startswith(records.BROKERS):
             yield self._registration(event)
+        elif key.startswith((records.COVERAGE, records.TIER, records.TIER_TOPICS)):
+            yield _of_tiered(event)
         elif key.startswith(records.OFFLINE):
             broker_id, part = records.offline_in(key)
             parts = self._offline.setdefault(broker_id, {})
@@ -214,6 +225,21 @@ def _owned(event: Event) -> Change:
     if event.value is None:
         return OwnedGone(group, resource)
     return OwnedPut(group, resource, Owned(records.decode(OwnedRecord, event.key, event.value), event.mod_rev))
+
+
+def _of_tiered(event: Event) -> Change:
+    key, value = event.key, event.value
+    if key.startswith(records.COVERAGE):
+        if value is None:
+            return CoverageGone(*records.coverage_in(key))
+        stored = StoredCoverage(records.decode(CoverageRecord, key, value), event.mod_rev)
+        return CoveragePut(*records.coverage_in(key), stored)
+    if key.startswith(records.TIER_TOPICS):
+        topic_id = records.topic_id_in(key, records.TIER_TOPICS)
+        return TierTopicGone(topic_id) if value is None else TierTopicPut(topic_id, event.mod_rev)
+    if value is None:
+        return PointerGone(*records.pointer_in(key))
+    return PointerPut(*records.pointer_in(key), StoredPointer(records.decode(Pointer, key, value), event.mod_rev))
 
 
 def _overrides(event: Event) -> StoredOverrides:

@@ -5,7 +5,7 @@ Every node runs these; on one that is not the controller they do nothing.
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from headrace.controller.elections import Elections
@@ -14,6 +14,7 @@ from headrace.controller.ledger import Ledger
 from headrace.controller.moves import Moves
 from headrace.core.cluster import ClusterImage, Diff, PartitionRecord, Topic
 from headrace.core.election import elect_preferred, is_preferred_available, move_from
+from headrace.core.thin import thin_of
 from headrace.errors import ErrorCode
 
 MOVES_MAX = 1_000
@@ -23,12 +24,15 @@ AGAIN_S = 1.0
 """When a leadership of a node that shuts down did not move."""
 
 
-def preferred(image: ClusterImage, topic: Topic, index: int) -> PartitionRecord | ErrorCode:
-    return elect_preferred(topic.partitions[index], topic.id, index, image)
+def preferred(image: ClusterImage, topic: Topic, index: int, wall_ms: int) -> PartitionRecord | ErrorCode:
+    return elect_preferred(topic.partitions[index], topic.id, index, image, thin_of(image, topic, index, wall_ms))
 
 
-def moved_from(image: ClusterImage, broker_id: int, topic: Topic, index: int) -> PartitionRecord | ErrorCode:
-    moved = move_from(topic.partitions[index], topic.id, index, image, broker_id)
+def moved_from(
+    image: ClusterImage, broker_id: int, topic: Topic, index: int, wall_ms: int
+) -> PartitionRecord | ErrorCode:
+    thin = thin_of(image, topic, index, wall_ms)
+    moved = move_from(topic.partitions[index], topic.id, index, image, broker_id, thin)
     return ErrorCode.ELECTION_NOT_NEEDED if moved is None else moved
 
 
@@ -40,7 +44,8 @@ def movable_from(image: ClusterImage, broker_id: int) -> Iterator[tuple[Topic, i
 
 
 class Duties:
-    def __init__(self, ledger: Ledger, elections: Elections, moves: Moves) -> None:
+    def __init__(self, ledger: Ledger, elections: Elections, moves: Moves, wall_ms: Callable[[], int]) -> None:
+        self._wall_ms = wall_ms
         self._ledger = ledger
         self._elections = elections
         self._moves = moves
@@ -62,16 +67,17 @@ class Duties:
 
     async def _rebalance_once(self) -> bool:
         """Whether there may be more to do at once."""
-        image = self._ledger.image
+        image, now_ms = self._ledger.image, self._wall_ms()
         imbalanced = (
             (topic, index)
             for topic in image.topics.values()
             for index, record in enumerate(topic.partitions)
-            if record.leader != record.replicas[0] and is_preferred_available(record, topic.id, index, image)
+            if record.leader != record.replicas[0]
+            and is_preferred_available(record, topic.id, index, image, thin_of(image, topic, index, now_ms))
         )
         chosen = list(islice(imbalanced, MOVES_MAX))
         with contextlib.suppress(NotController):
-            moved = await self._moves.move(chosen, lambda topic, index: preferred(image, topic, index))
+            moved = await self._moves.move(chosen, lambda topic, index: preferred(image, topic, index, self._wall_ms()))
             return len(chosen) == MOVES_MAX and ErrorCode.NONE in moved.values()
         return False
 
@@ -100,6 +106,8 @@ class Duties:
         if not movable:
             return True
         with contextlib.suppress(NotController):
-            moved = await self._moves.move(movable, lambda topic, index: moved_from(image, broker_id, topic, index))
+            moved = await self._moves.move(
+                movable, lambda topic, index: moved_from(image, broker_id, topic, index, self._wall_ms())
+            )
             return all(code in (ErrorCode.NONE, ErrorCode.ELECTION_NOT_NEEDED) for code in moved.values())
         return True

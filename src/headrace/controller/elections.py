@@ -7,7 +7,7 @@ nothing is missed by a controller that was not there when it happened.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from headrace.controller import writing
 from headrace.controller.fence import NotController
@@ -15,6 +15,7 @@ from headrace.controller.ledger import Ledger
 from headrace.controller.writing import Changed
 from headrace.core.cluster import NO_LEADER, ClusterImage, Diff, PartitionRecord, Topic
 from headrace.core.election import Election, elect
+from headrace.core.thin import thin_of
 
 log = logging.getLogger(__name__)
 
@@ -24,7 +25,10 @@ NAMED_MAX = 5
 
 
 class Elections:
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, wall_ms: Callable[[], int]) -> None:
+        self.deprioritized = 0
+        """Leaders that would have been others if all replicas had had enough on their own disks."""
+        self._wall_ms = wall_ms
         self.held: Counter[str] = Counter()
         """By kind, since the start."""
         self._ledger = ledger
@@ -69,8 +73,10 @@ class Elections:
 
         async def attempt() -> bool:
             due = list(self._due(candidates))
+            passed_over = sum(self._passes_over(changed, elected) for changed, elected in due)
             written = await writing.write_partitions(self._ledger.store, [changed for changed, _ in due])
             if written:
+                self.deprioritized += passed_over
                 self.tell(due)
             return written
 
@@ -97,22 +103,34 @@ class Elections:
 
     def _due(self, candidates: list[tuple[Topic, Iterable[int]]]) -> Iterator[tuple[Changed, Election]]:
         image = self._ledger.image
-        verdicts: dict[tuple[int, bool], Election | None] = {}  # few records are distinct
+        now_ms = self._wall_ms()
+        verdicts: dict[tuple[int, bool, frozenset[int]], Election | None] = {}  # few records are distinct
         for topic, indexes in candidates:
             if image.topics_by_id.get(topic.id) is not topic:
                 continue
             unclean = topic.config.unclean_leader_election_enable
             for index in indexes:
                 record = topic.partitions[index]
-                known = (id(record), unclean)
+                thin = thin_of(image, topic, index, now_ms)
+                known = (id(record), unclean, thin)
                 if known in verdicts:
                     elected = verdicts[known]
                 else:
-                    elected = elect(record, topic.id, index, image, unclean)
+                    elected = elect(record, topic.id, index, image, unclean, thin)
                     if not _has_offline_replica(image, record):
                         verdicts[known] = elected
                 if elected is not None:
                     yield Changed(topic, index, elected.record, topic.partition_revs[index]), elected
+
+    def _passes_over(self, changed: Changed, elected: Election) -> bool:
+        """The first replica that could be elected was passed over."""
+        image, (topic, index, record, _) = self._ledger.image, changed
+        if elected.kind != "clean" or topic.partitions[index].leader == record.leader:
+            return False
+        if not thin_of(image, topic, index, self._wall_ms()):
+            return False
+        able = [r for r in record.replicas if r in record.isr_ids and image.is_live(r, topic.id, index)]
+        return bool(able) and able[0] != record.leader
 
     def tell(self, due: list[tuple[Changed, Election]]) -> None:
         """They were held."""

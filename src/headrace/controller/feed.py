@@ -50,10 +50,11 @@ class Feed:
             self._apply(self.deltas.of_snapshot(snapshot), snapshot.rev)
         self._must_load = False
 
-    def follow(self) -> None:
-        """From here on every later revision is applied."""
+    def follow(self) -> "asyncio.Task[None]":
+        """From here on every later revision is applied. The task ends only when it is cancelled, or by a bug."""
         if self._task is None:
             self._task = asyncio.create_task(self._follow())
+        return self._task
 
     async def reached(self, rev: int) -> None:
         """Waits until the image holds this revision."""

@@ -27,6 +27,16 @@ from headrace.core.cluster import (
     TopicPut,
     registered,
 )
+from headrace.core.coverage import CoverageGone, CoveragePut, CoverageRecord, StoredCoverage
+from headrace.core.tier_pointer import (
+    Pointer,
+    PointerGone,
+    PointerPut,
+    Pointers,
+    StoredPointer,
+    TierTopicGone,
+    TierTopicPut,
+)
 from headrace.metadata import records
 from headrace.metadata.store import KV, UnreadableMetadata
 
@@ -82,6 +92,10 @@ class Loaded:
     office: Office | None = None
     owned: dict[tuple[str, str], Owned] = field(default_factory=dict)
     """By group and resource."""
+    coverage: dict[tuple[bytes, int], StoredCoverage] = field(default_factory=dict)
+    """By topic id and index."""
+    tier: Pointers = field(default_factory=dict)
+    tier_topics: dict[bytes, int] = field(default_factory=dict)
 
 
 def decode_snapshot(kvs: Iterable[KV]) -> Loaded:
@@ -124,10 +138,23 @@ def _decode_rare(kv: KV, loaded: Loaded) -> None:
         loaded.offline.setdefault(broker_id, {})[part] = offline_replicas(key, value)
     elif key.startswith(records.OWNED):
         loaded.owned[records.owned_in(key)] = Owned(records.decode(OwnedRecord, key, value), rev)
+    elif key.startswith((records.COVERAGE, records.TIER, records.TIER_TOPICS)):
+        _decode_tiered(kv, loaded)
     elif key == records.CONTROLLER_KEY:
         loaded.office = Office(records.decode(records.ControllerRecord, key, value), create_rev, rev)
     elif key == records.CLUSTER_KEY:
         loaded.cluster_id = records.decode(records.ClusterRecord, key, value).id
+
+
+def _decode_tiered(kv: KV, loaded: Loaded) -> None:
+    key, value, _, rev = kv
+    if key.startswith(records.COVERAGE):
+        coverage = StoredCoverage(records.decode(CoverageRecord, key, value), rev)
+        loaded.coverage[records.coverage_in(key)] = coverage
+    elif key.startswith(records.TIER):
+        loaded.tier[records.pointer_in(key)] = StoredPointer(records.decode(Pointer, key, value), rev)
+    else:
+        loaded.tier_topics[records.topic_id_in(key, records.TIER_TOPICS)] = rev
 
 
 def offline_replicas(key: bytes, value: bytes) -> Replicas:
@@ -142,6 +169,8 @@ def controller_of(office: Office | None) -> Controller | None:
 def changes_since(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
     """What turns the image into the snapshot."""
     yield from _changes_of_owned(image, loaded)
+    yield from _changes_of_coverage(image, loaded)
+    yield from _changes_of_tier(image, loaded)
     yield from _changes_of_nodes(image, loaded)
     if loaded.cluster_id != image.cluster_id:
         yield ClusterNamed(loaded.cluster_id)
@@ -174,6 +203,29 @@ def _changes_of_owned(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
         known = image.owned_of(group, resource)
         if known is None or known.rev != owned.rev:
             yield OwnedPut(group, resource, owned)
+
+
+def _changes_of_coverage(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    for gone in [key for key in image.coverage if key not in loaded.coverage]:
+        yield CoverageGone(*gone)
+    for key, stored in loaded.coverage.items():
+        known = image.coverage.get(key)
+        if known is None or known.rev != stored.rev:
+            yield CoveragePut(*key, stored)
+
+
+def _changes_of_tier(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:
+    for gone in [key for key in image.tier if key not in loaded.tier]:
+        yield PointerGone(*gone)
+    for key, stored in loaded.tier.items():
+        known = image.tier.get(key)
+        if known is None or known.rev != stored.rev:
+            yield PointerPut(*key, stored)
+    for topic_id in [topic_id for topic_id in image.tier_topics if topic_id not in loaded.tier_topics]:
+        yield TierTopicGone(topic_id)
+    for topic_id, rev in loaded.tier_topics.items():
+        if image.tier_topics.get(topic_id) != rev:
+            yield TierTopicPut(topic_id, rev)
 
 
 def _changes_of_nodes(image: ClusterImage, loaded: Loaded) -> Iterator[Change]:

@@ -74,6 +74,8 @@ class Registration:
         """0 while this process has no registration."""
         self.on_usurped: Callable[[str], None] = lambda _: None
         """Another incarnation stands under our number: this process must end. With one sentence."""
+        self.on_kept: Callable[[asyncio.Task[None]], None] = lambda _: None
+        """Told of the task that renews the registration."""
         self.offline: frozenset[tuple[bytes, int]] = frozenset()
         self._store = store
         self._feed = feed
@@ -103,6 +105,7 @@ class Registration:
         await self._register()
         self._feed.listeners.append(self._after)
         self._keeper = asyncio.create_task(self._keep())
+        self.on_kept(self._keeper)
 
     def lost_data(self) -> None:
         """A disk has failed: from now on nobody may take this node's log for whole. Raises OSError."""

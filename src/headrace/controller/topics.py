@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headrace.config import TopicConfig
+from headrace.controller.tier_rules import tier_refusal
 from headrace.controller.writing import TopicPlan
 from headrace.core.cluster import ClusterImage, IsrMember, PartitionRecord, Topic, unified
 from headrace.core.placement import place
@@ -186,9 +187,11 @@ def _checked_settings(image: ClusterImage, settings: Mapping[str, str | None]) -
             return Refusal(ErrorCode.INVALID_CONFIG, f"Setting {name!r} has no value")
         overrides[name] = text
     try:
-        TopicConfig.resolve(image.broker_config, overrides)
+        config = TopicConfig.resolve(image.broker_config, overrides)
     except InvalidSetting as invalid:
         return Refusal(ErrorCode.INVALID_CONFIG, str(invalid))
+    if (wrong := tier_refusal(image.broker_config, None, config)) is not None:
+        return Refusal(ErrorCode.INVALID_CONFIG, wrong)
     return overrides
 
 

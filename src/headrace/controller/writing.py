@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeVar
 
 from headrace.core.cluster import BrokerOverrides, PartitionRecord, Topic
+from headrace.core.coverage import CoverageRecord
 from headrace.metadata import records
 from headrace.metadata.store import Cmp, MetadataStoreError, OutcomeUnknown, Put, TxnResult
 
@@ -113,6 +114,49 @@ class Changed(NamedTuple):
     partition: int
     record: PartitionRecord
     rev: int
+
+
+class CoverageChange(NamedTuple):
+    """What the replicas of a partition have on their own disks, beside its record."""
+
+    topic_id: bytes
+    partition: int
+    record: CoverageRecord
+    rev: int
+
+
+async def write_coverage(store: Txns, changed: Sequence[CoverageChange]) -> bool:
+    """In batches, each whole or not at all. Records of partitions are neither compared nor written."""
+
+    async def write(batch: Sequence[CoverageChange]) -> bool:
+        return (await store.txn(*_coverage_of(batch))).ok
+
+    return all(await in_waves(write(batch) for batch in batches(changed, BATCH)))
+
+
+def _coverage_of(changed: Iterable[CoverageChange]) -> tuple[list[Cmp], list[Put]]:
+    when, puts = [], []
+    for topic_id, index, record, rev in changed:
+        key = records.coverage_key(topic_id, index)
+        when.append(Cmp(key, rev))
+        puts.append(Put(key, records.encode(record)))
+    return when, puts
+
+
+async def write_partitions_with(store: Txns, changed: Sequence[tuple[Changed, CoverageChange | None]]) -> bool:
+    """A partition's record and what rides on its change are written together."""
+    if all(coverage is None for _, coverage in changed):
+        return await write_partitions(store, [change for change, _ in changed])
+
+    async def write(batch: Sequence[tuple[Changed, CoverageChange | None]]) -> bool:
+        when, puts = _coverage_of(coverage for _, coverage in batch if coverage is not None)
+        for change, _ in batch:
+            key = records.partition_key(change.topic.id, change.partition)
+            when.append(Cmp(key, change.rev))
+            puts.append(Put(key, records.encode(change.record)))
+        return (await store.txn(when, puts)).ok
+
+    return all(await in_waves(write(batch) for batch in batches(changed, BATCH // 2)))
 
 
 async def write_partitions(store: Txns, changed: Sequence[Changed]) -> bool:

@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from headrace.config import BROKER_SETTINGS, BrokerConfig, TopicConfig, TopicConfigs, valid_only
+from headrace.core.coverage import CoverageGone, CoveragePut, StoredCoverage, remember
+from headrace.core.tier_pointer import PointerGone, PointerPut, Pointers, TierTopicGone, TierTopicPut, point
 from headrace.settings import InvalidSetting
 
 NO_LEADER = -1
@@ -237,6 +239,12 @@ Change = (
     | ControllerIs
     | OwnedPut
     | OwnedGone
+    | CoveragePut
+    | CoverageGone
+    | PointerPut
+    | PointerGone
+    | TierTopicPut
+    | TierTopicGone
 )
 
 
@@ -260,6 +268,8 @@ class Diff:
     controller_changed: bool = False
     owned_changed: list[tuple[str, str]] = field(default_factory=list)
     """Groups and resources of which something else is remembered now."""
+    tier_changed: list[tuple[bytes, int]] = field(default_factory=list)
+    """Topic ids and indexes of partitions whose tier has another manifest now, or none. Topics may be gone."""
 
 
 class ClusterImage:
@@ -278,6 +288,12 @@ class ClusterImage:
         self.owned: dict[str, dict[str, Owned]] = {}
         """By resource and group."""
         self.owned_count = 0
+        self.coverage: dict[tuple[bytes, int], StoredCoverage] = {}
+        """Of tiered partitions, by topic id and index: what their replicas have on their own disks."""
+        self.tier: Pointers = {}
+        """What of each partition is in the tier. Also of topics that are gone, until their objects are."""
+        self.tier_topics: dict[bytes, int] = {}
+        """Ids of topics that may have objects, and the revisions of their keys."""
         self.rev = 0
         """The last revision of the store that is in here."""
         self.partitions_count = 0
@@ -339,6 +355,10 @@ class ClusterImage:
                     self._change_nodes(change, diff)
                 case OwnedPut() | OwnedGone():
                     self._change_owned(change, diff)
+                case CoveragePut() | CoverageGone():
+                    remember(self.coverage, change)  # elections look at it when they are held: nobody acts on it
+                case PointerPut() | PointerGone() | TierTopicPut() | TierTopicGone():
+                    point(self.tier, self.tier_topics, change, diff.tier_changed)
         return diff
 
     def _change_nodes(self, change: BrokerPut | BrokerGone | OfflineReplicas | ControllerIs, diff: Diff) -> None:

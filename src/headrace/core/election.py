@@ -2,14 +2,17 @@
 
 An ISR entry is *intact* if its node lost nothing of its log since the registration that the entry names; an entry that
 is not is dropped while an intact one remains, live or not, and is not elected before. Only leaders remove intact ones.
+
+`thin` are replicas that come last among those that may be elected (coverage.py): who may be is decided without it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from headrace.core.cluster import NO_LEADER, IsrMember, PartitionRecord, RegisteredBroker
+from headrace.core.coverage import order
 from headrace.errors import ErrorCode
 
 Kind = Literal["clean", "unclean", "not intact", "none", "dropped"]
@@ -39,14 +42,16 @@ def is_intact(member: IsrMember, brokers: Mapping[int, RegisteredBroker]) -> boo
     return broker.intact_since <= epoch and (epoch <= broker.last_epoch or epoch == broker.epoch)
 
 
-def elect(record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, unclean: bool) -> Election | None:
+def elect(
+    record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, unclean: bool, thin: Collection[int] = ()
+) -> Election | None:
     """What the record must become: entries dropped and a leader chosen in one step. None when it stays as it is."""
     isr = kept_entries(record, nodes)
     if _leads_on(record, isr, topic_id, index, nodes):
         if len(isr) == len(record.isr):
             return None
         return Election(_changed(record, isr=isr), "dropped")
-    chosen = _first_valid(record, isr, topic_id, index, nodes)
+    chosen = _first_valid(record, isr, topic_id, index, nodes, thin)
     if chosen == NO_LEADER and _is_kept_for_lack_of_others(record, isr, topic_id, index, nodes):
         chosen = record.leader
     if chosen != NO_LEADER:
@@ -65,15 +70,37 @@ def elect(record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, un
     return Election(_changed(record, isr=isr, leader=NO_LEADER, leader_epoch=record.leader_epoch + 1), "none")
 
 
-def elect_preferred(record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes) -> PartitionRecord | ErrorCode:
-    """The first replica leads, or everything stays: 84 when it leads already, 80 when it cannot."""
+def elect_preferred(
+    record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, thin: Collection[int] = ()
+) -> PartitionRecord | ErrorCode:
+    """The first replica leads, or everything stays: 84 when it leads already, 80 when it cannot or shall not yet.
+
+    A first replica that is thin waits. Meanwhile a leader that is not stays, so that leadership does not move twice.
+    """
     preferred = record.replicas[0]
     isr = kept_entries(record, nodes)
     if record.leader == preferred and _leads_on(record, isr, topic_id, index, nodes):
         return ErrorCode.ELECTION_NOT_NEEDED
-    if not _is_valid(preferred, isr, topic_id, index, nodes):
+    chosen = preferred if _is_valid(preferred, isr, topic_id, index, nodes) else NO_LEADER
+    if thin:
+        valid = [r for r in order(record.replicas, thin) if _is_valid(r, isr, topic_id, index, nodes)]
+        if valid and valid[0] not in thin and (chosen == NO_LEADER or chosen in thin):
+            chosen = NO_LEADER if record.leader in valid and record.leader not in thin else valid[0]
+    if chosen == NO_LEADER:
         return ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
-    return _led_by(record, preferred, isr, nodes)
+    return _led_by(record, chosen, isr, nodes)
+
+
+def is_held_back(
+    record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, thin: Collection[int] = ()
+) -> bool:
+    """The first replica could lead, and does not because it is thin and another is not."""
+    preferred = record.replicas[0]
+    if record.leader == preferred or preferred not in thin:
+        return False
+    isr = kept_entries(record, nodes)
+    valid = [replica for replica in record.replicas if _is_valid(replica, isr, topic_id, index, nodes)]
+    return preferred in valid and any(replica not in thin for replica in valid)
 
 
 def elect_unclean(record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes) -> Election | ErrorCode:
@@ -87,21 +114,23 @@ def elect_unclean(record: PartitionRecord, topic_id: bytes, index: int, nodes: N
 
 
 def move_from(
-    record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, leaving: int
+    record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, leaving: int, thin: Collection[int] = ()
 ) -> PartitionRecord | None:
     """The record by which another valid replica leads in place of `leaving`, which stays in the ISR; None: nobody."""
     if record.leader != leaving:
         return None
     isr = kept_entries(record, nodes)
-    others = (replica for replica in record.replicas if replica != leaving)
+    others = (replica for replica in order(record.replicas, thin) if replica != leaving)
     chosen = next((replica for replica in others if _is_valid(replica, isr, topic_id, index, nodes)), NO_LEADER)
     return None if chosen == NO_LEADER else _led_by(record, chosen, isr, nodes)
 
 
-def is_preferred_available(record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes) -> bool:
-    """Whether the rebalancer would move the leadership to the first replica."""
+def is_preferred_available(
+    record: PartitionRecord, topic_id: bytes, index: int, nodes: Nodes, thin: Collection[int] = ()
+) -> bool:
+    """Whether the rebalancer would move the leadership, to the first replica or away from one that is thin."""
     return record.leader != record.replicas[0] and not isinstance(
-        elect_preferred(record, topic_id, index, nodes), ErrorCode
+        elect_preferred(record, topic_id, index, nodes, thin), ErrorCode
     )
 
 
@@ -121,10 +150,17 @@ def _is_valid(broker_id: int, isr: tuple[IsrMember, ...], topic_id: bytes, index
     return entry is not None and is_intact(entry, nodes.brokers) and nodes.is_live(broker_id, topic_id, index)
 
 
-def _first_valid(record: PartitionRecord, isr: tuple[IsrMember, ...], topic_id: bytes, index: int, nodes: Nodes) -> int:
+def _first_valid(
+    record: PartitionRecord,
+    isr: tuple[IsrMember, ...],
+    topic_id: bytes,
+    index: int,
+    nodes: Nodes,
+    thin: Collection[int],
+) -> int:
     if _is_valid(record.leader, isr, topic_id, index, nodes):
         return record.leader
-    return next((r for r in record.replicas if _is_valid(r, isr, topic_id, index, nodes)), NO_LEADER)
+    return next((r for r in order(record.replicas, thin) if _is_valid(r, isr, topic_id, index, nodes)), NO_LEADER)
 
 
 def _leads_on(record: PartitionRecord, isr: tuple[IsrMember, ...], topic_id: bytes, index: int, nodes: Nodes) -> bool:

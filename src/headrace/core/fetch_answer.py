@@ -155,7 +155,11 @@ def _data(entry: Entry, found: Buffer | ErrorCode, find_aborted: FindAborted | N
     if isinstance(found, ErrorCode):
         return error_data(entry.index, found)
     if fault is not None and isinstance(fault, ErrorCode):
-        return error_data(entry.index, fault)
+        data = error_data(entry.index, fault)
+        if fault is ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE and entry.replica is not None:
+            data.high_watermark = entry.replica.high_watermark
+            data.log_start_offset = entry.replica.log_start_offset
+        return data
     if fault is Gated.UNOWNED or fault is Gated.DENIED:
         return error_data(entry.index, _GATED[fault])
     replica = entry.replica
@@ -194,9 +198,11 @@ def handed_over(answer: Answer) -> None:
     session.announced = True
     for entry, data in answer.parts:
         replica = entry.replica
-        # Whoever has to truncate first takes nothing else from an answer.
+        # Whoever has to truncate first, or to begin anew, takes nothing else from an answer.
         entry.sent_high_watermark = -1 if isinstance(entry.fault, Divergence) else data.high_watermark
         entry.sent_log_start = data.log_start_offset
+        if data.error_code:
+            entry.sent_high_watermark = entry.sent_log_start = -1
         if replica is None or entry.fault is not None:
             continue
         session.compare(entry, replica)

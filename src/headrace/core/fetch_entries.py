@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol, TypeAlias
 
+from headrace.core.coverage import LocalCoverage
 from headrace.core.ownership_gate import Gated
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.wire.messages.fetch import FetchPartition
@@ -32,6 +33,7 @@ class Replica(Protocol):
     index: int
     leader_epoch: int
     log_start_offset: int
+    local_log_start_offset: int  # what lies below it is in the tier alone
     log_end_offset: int
     high_watermark: int
     leadership: Optional["Leadership"]  # of a leader with followers
@@ -76,6 +78,7 @@ class Entry:
     """
 
     __slots__ = (
+        "coverage",
         "current_leader_epoch",
         "fault",
         "fetch_offset",
@@ -107,6 +110,7 @@ class Entry:
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.fetcher_log_start = asked.log_start_offset
+        self.coverage = _coverage(asked)
 
     def ask(self, asked: FetchPartition) -> None:
         self.fetch_offset = asked.fetch_offset
@@ -114,6 +118,16 @@ class Entry:
         self.current_leader_epoch = asked.current_leader_epoch
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.fetcher_log_start = asked.log_start_offset
+        self.coverage = _coverage(asked)
+
+
+def _coverage(asked: FetchPartition) -> LocalCoverage | None:
+    """What a follower of a tiered partition tells of its own disk."""
+    if asked.local_log_start_offset < 0:
+        return None
+    return LocalCoverage(
+        asked.local_log_start_offset, asked.coverage_since_ms, asked.local_bytes, asked.at_local_retention
+    )
 
 
 def limit_of(replica: Replica, view: View) -> int:
@@ -149,6 +163,8 @@ def fault_of(entry: Entry, replica: Replica) -> Fault | None:
             return end
     if not replica.log_start_offset <= offset <= replica.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
+    if offset < replica.local_log_start_offset and entry.session.privileged:
+        return ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     return None
 
 

@@ -5,7 +5,8 @@ Every entry of the map is in at most one of
   held    it has bytes to read, but a replication quota stops them;
   faults  it has an error or a diverging epoch, which every answer repeats until the fetcher or an event ends it;
 and, unless it is in faults, it is in `quiet` exactly while the high watermark or the log start differ from what the
-fetcher was told. An entry in none of them is clean, and costs nothing.
+fetcher was told. An entry in none of them is clean, and costs nothing. Entries of `ready` whose records are in the tier
+alone are in `remote` too; they count nothing as long as these are not at hand.
 
 Where an entry of a follower is listed, and where it leaves or enters these sets, the leader is told: fetch_liveness.
 """
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.core import fetch_liveness
 from headrace.core.fetch_entries import (
     RIDES_ALONG,
+    UNLIMITED_BYTES,
     Entry,
     Fault,
     Replica,
@@ -36,6 +38,13 @@ EPOCH_MAX = 2**31 - 1
 
 Throttled = Callable[[Entry], bool]
 """Whether a replication quota stops this follower's entry now."""
+
+AtHand = Callable[[Replica, int, bool], bool]
+"""Whether records of the tier, from that offset on, can be read now; with what was aborted, if committed ones are."""
+
+
+def all_at_hand(replica: Replica, offset: int, is_committed: bool) -> bool:  # noqa: ARG001  # there is no tier
+    return True
 
 
 def next_epoch(epoch: int) -> int:
@@ -61,6 +70,7 @@ class FetchSession:
     __slots__ = (
         "acl_version",
         "announced",
+        "at_hand",
         "available_bytes",
         "created_ms",
         "epoch",
@@ -76,6 +86,7 @@ class FetchSession:
         "rack",
         "ready",
         "receipts",
+        "remote",
         "size",
         "subscribed",
         "throttled",
@@ -90,7 +101,14 @@ class FetchSession:
     )
 
     def __init__(
-        self, fetcher: Fetcher, uses_topic_ids: bool, view: View, rack: str, acl_version: int, throttled: Throttled
+        self,
+        fetcher: Fetcher,
+        uses_topic_ids: bool,
+        view: View,
+        rack: str,
+        acl_version: int,
+        throttled: Throttled,
+        at_hand: AtHand = all_at_hand,
     ) -> None:
         self.id = 0  # until it gets a slot
         self.epoch = 0
@@ -101,11 +119,13 @@ class FetchSession:
         self.rack = rack
         self.acl_version = acl_version
         self.throttled = throttled
+        self.at_hand = at_hand
         self.created_ms = self.last_used_ms = self.last_fetch_ms = 0
         self.topics: dict[TopicKey, dict[int, Entry]] = {}
         self.size = 0
         self.ready: dict[Entry, int] = {}  # with the bytes that each counts for, valid while a fetch is parked
         self.held: dict[Entry, None] = {}
+        self.remote: dict[Entry, None] = {}
         self.faults: dict[Entry, None] = {}
         self.quiet: dict[Entry, None] = {}
         self.lost: dict[Entry, None] = {}  # entries that another session of the same follower speaks for now
@@ -223,17 +243,28 @@ class FetchSession:
                 self.held[entry] = None
                 return
             self.held.pop(entry, None)
+        if entry.fetch_offset < replica.local_log_start_offset:
+            self.remote[entry] = None
+        elif self.remote:
+            self.remote.pop(entry, None)
         if self.waiter is None:
             self.ready.setdefault(entry, 0)
             return
         # Storing under a key that is there already keeps its place in the order.
-        counted = counted_bytes(entry, replica, limit)
+        counted = self._counted(entry, replica, limit)
         self.available_bytes += counted - self.ready.get(entry, 0)
         self.ready[entry] = counted
+
+    def _counted(self, entry: Entry, replica: Replica, limit: int) -> int:
+        if entry.fetch_offset >= replica.local_log_start_offset:
+            return counted_bytes(entry, replica, limit)
+        return UNLIMITED_BYTES if self.at_hand(replica, entry.fetch_offset, self.view is View.STABLE) else 0
 
     def _leave(self, entry: Entry) -> None:
         """Nothing to read, or not now."""
         counted = self.ready.pop(entry, 0)
+        if self.remote:
+            self.remote.pop(entry, None)
         if self.waiter is not None:
             self.available_bytes -= counted
         if self.held:
@@ -248,7 +279,7 @@ class FetchSession:
         available = 0
         for entry in self.ready:
             assert entry.replica is not None  # else it were in `faults`
-            counted = counted_bytes(entry, entry.replica, limit_of(entry.replica, self.view))
+            counted = self._counted(entry, entry.replica, limit_of(entry.replica, self.view))
             self.ready[entry] = counted
             available += counted
             if available >= fetch.bytes_min:

@@ -12,7 +12,7 @@ from headrace.core import fetch_liveness
 from headrace.core.fetch_answer import Answer, Fetch, FindAborted, Read, build_parts, none_aborted
 from headrace.core.fetch_cache import SessionCache
 from headrace.core.fetch_entries import Entry, Replica, Subscriptions, TopicKey, View, watching
-from headrace.core.fetch_session import Fetcher, FetchSession, Throttled, next_epoch
+from headrace.core.fetch_session import AtHand, Fetcher, FetchSession, Throttled, all_at_hand, next_epoch
 from headrace.core.ownership import NOBODY, Peer
 from headrace.errors import ErrorCode
 from headrace.wire.messages.fetch import FetchRequest
@@ -75,6 +75,8 @@ class FetchSessions:
         self._find_by_id = find_by_id
         self._allowed = allowed
         self._throttled = throttled
+        self.at_hand: AtHand = all_at_hand
+        """A node with a tier sets this."""
         self._subscriptions = Subscriptions()
         self._parked: dict[Fetch, None] = {}
 
@@ -131,7 +133,7 @@ class FetchSessions:
         if replaced is not None and replaced.belongs_to(fetcher):
             woken = self._close(replaced)
         session = FetchSession(
-            fetcher, by_id, view_of(request, fetcher), request.rack_id, self.acl_version, self._throttled
+            fetcher, by_id, view_of(request, fetcher), request.rack_id, self.acl_version, self._throttled, self.at_hand
         )
         session.visitor = visitor
         session.last_fetch_ms = now_ms

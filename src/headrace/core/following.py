@@ -104,6 +104,10 @@ class OutOfRange(NamedTuple):
     """Ask the leader for its offsets, act by truncation.repair, then tell `truncated` or `repair_refused`."""
 
 
+class MovedToTier(NamedTuple):
+    """Find out where to begin (tier_start), take that over from the tier, then tell `truncated` or `repair_refused`."""
+
+
 class Delayed(NamedTuple):
     error: ErrorCode | None
 
@@ -119,7 +123,7 @@ class Ignored(NamedTuple):
     """It answers something that is no longer asked."""
 
 
-Step: TypeAlias = Append | Diverged | OutOfRange | Delayed | Fail | Ignored
+Step: TypeAlias = Append | Diverged | OutOfRange | MovedToTier | Delayed | Fail | Ignored
 
 
 class _Followed:
@@ -182,6 +186,12 @@ class FetcherPartitions(Generic[K]):
         self.session.want(key, position)
         return True
 
+    def list_again(self, key: K) -> None:
+        """It is asked for as before, and the next request says so."""
+        followed = self._followed.get(key)
+        if followed is not None and followed.phase is Phase.FETCHING and key not in self._due_ms:
+            self.session.want(key, followed.position)
+
     def remove(self, key: K) -> None:
         """This node leads it, or holds it no longer, or its directory is gone."""
         self._failed.discard(key)
@@ -237,6 +247,8 @@ class FetcherPartitions(Generic[K]):
         if asked.fetch_offset != position.fetch_offset:
             return Ignored()
         if part.error_code:
+            if part.error_code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+                followed.lag = max(part.high_watermark - position.fetch_offset, 0)
             return self._judge_error(key, followed, part.error_code, now_ms)
         diverging = part.diverging_epoch
         if diverging is not None and diverging.epoch >= 0:
@@ -251,6 +263,10 @@ class FetcherPartitions(Generic[K]):
             followed.phase = Phase.TRUNCATING
             self.session.drop(key)  # else every answer repeats the error, and none waits
             return OutOfRange()
+        if code == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+            followed.phase = Phase.TRUNCATING
+            self.session.drop(key)
+            return MovedToTier()
         if code == ErrorCode.FENCED_LEADER_EPOCH:
             return self._fenced(key, followed.position.leader_epoch, now_ms)
         try:
@@ -274,6 +290,7 @@ class FetcherPartitions(Generic[K]):
         if followed is None or followed.phase is not Phase.TRUNCATING:
             return
         followed.phase = Phase.FETCHING
+        followed.lag = max(followed.position.fetch_offset + followed.lag - end_offset, 0)
         followed.position = Position(followed.position.leader_epoch, end_offset, last_fetched_epoch, log_start)
         self.session.want(key, followed.position)
 

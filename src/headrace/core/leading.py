@@ -8,6 +8,7 @@ high watermark back. So no acknowledged record can be missing at a member that i
 from typing import TYPE_CHECKING, Literal, NamedTuple, Optional
 
 from headrace.core.cluster import IsrMember, PartitionRecord
+from headrace.core.coverage import LocalCoverage
 from headrace.core.election import Nodes
 from headrace.errors import ErrorCode
 
@@ -52,6 +53,7 @@ class FollowerState:
         "broker_epoch",
         "broker_id",
         "caught_up_ms",
+        "coverage",
         "entry",
         "healed_receipt",
         "listed_receipt",
@@ -69,6 +71,7 @@ class FollowerState:
         self.broker_epoch = -1
         self.offset = UNKNOWN_OFFSET
         self.log_start = UNKNOWN_OFFSET
+        self.coverage: LocalCoverage | None = None
         self.caught_up_ms = caught_up_ms
         self.mark_offset = 1 << 62  # no fetch has seen a log end yet
         self.mark_ms = 0
@@ -104,6 +107,7 @@ class FollowerState:
         self.broker_epoch = broker_epoch
         offset = self.offset = entry.fetch_offset
         self.log_start = entry.fetcher_log_start
+        self.coverage = entry.coverage
         if offset >= log_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self.mark_offset:

@@ -1,6 +1,8 @@
 """One replica of one partition: offsets, epochs, and what may be appended.
 
-Always holds: log_start_offset ≤ high_watermark ≤ log_end_offset ≤ assigned_end_offset. `assigned` is given out when a
+Always holds: log_start_offset ≤ local_log_start_offset ≤ high_watermark ≤ log_end_offset ≤ assigned_end_offset. What
+lies below `local_log_start_offset` is in the tier; without one it is the log start.
+ `assigned` is given out when a
 batch is accepted; `log_end_offset` follows when its bytes are written (and synced, where the topic asks for it).
 Clients are answered from `log_end_offset` and below only.
 
@@ -85,6 +87,7 @@ class Partition(Generic[L]):
         "index",
         "leader_epoch",
         "leadership",
+        "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
         "own",
@@ -114,6 +117,7 @@ class Partition(Generic[L]):
         self.error = self.fault = ErrorCode.NONE
         self.leadership: Leadership | None = None
         self.log_start_offset = 0
+        self.local_log_start_offset = 0
         self.high_watermark = 0
         self.log_end_offset = 0
         self.assigned_end_offset = 0
@@ -330,19 +334,26 @@ class Partition(Generic[L]):
     def log_start_moved(self, offset: int) -> None:
         assert self.log_start_offset <= offset <= self.high_watermark
         self.log_start_offset = offset
+        self.local_log_start_offset = max(self.local_log_start_offset, offset)
+
+    def local_log_start_moved(self, offset: int) -> None:
+        """What lies below it is in the tier alone."""
+        assert self.local_log_start_offset <= offset <= self.high_watermark
+        self.local_log_start_offset = offset
 
     def log_found(
-        self, log_start: int, log_end: int, checkpointed_high_watermark: int, undecided_from: int = -1
+        self, log_start: int, log_end: int, committed: int, undecided_from: int = -1, *, local_log_start: int = -1
     ) -> None:
         """What the disk says. Only who leads alone knows that all of it is committed."""
         self.undecided_from = undecided_from
         self.log_start_offset = log_start
+        self.local_log_start_offset = max(log_start, local_log_start)
         self.log_end_offset = self.assigned_end_offset = log_end
         if self.leadership is None and self.is_leading:
             self.high_watermark = log_end
         else:
-            known = max(self.high_watermark, checkpointed_high_watermark)
-            self.high_watermark = min(max(known, log_start), log_end)
+            known = max(self.high_watermark, committed)
+            self.high_watermark = min(max(known, self.local_log_start_offset), log_end)
 
     # Leading.
 
@@ -468,6 +479,7 @@ class Partition(Generic[L]):
         before = self.high_watermark, self.log_start_offset
         self.high_watermark = max(self.high_watermark, min(leader_high_watermark, end_offset))
         self.log_start_offset = max(self.log_start_offset, min(leader_log_start, self.high_watermark))
+        self.local_log_start_offset = max(self.local_log_start_offset, self.log_start_offset)
         if self._log is not None and not (self._log.producers.is_settled and self.undecided_from == NEVER):
             self.undecided_from = self._log.producers.first_undecided(self.high_watermark)
         return before != (self.high_watermark, self.log_start_offset)
@@ -477,9 +489,11 @@ class Partition(Generic[L]):
         self.log_end_offset = self.assigned_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self.log_start_offset = min(self.log_start_offset, offset)
+        self.local_log_start_offset = min(self.local_log_start_offset, offset)
 
-    def restarted_at(self, offset: int) -> None:
-        """Everything was dropped; the log begins and ends here."""
+    def restarted_at(self, offset: int, log_start: int | None = None) -> None:
+        """Everything here was dropped; the log begins and ends at `offset`. Before it, from `log_start` on, is tier."""
         self.undecided_from = NEVER
         self.log_end_offset = self.assigned_end_offset = offset
-        self.high_watermark = self.log_start_offset = offset
+        self.high_watermark = self.local_log_start_offset = offset
+        self.log_start_offset = offset if log_start is None else min(log_start, offset)

@@ -6,6 +6,8 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from headrace.core.cluster import BrokerRecord, OwnedRecord, PartitionRecord
+from headrace.core.coverage import CoverageRecord
+from headrace.core.tier_pointer import Pointer, TierTopicRecord
 from headrace.metadata.store import UnreadableMetadata
 
 VERSION = 1
@@ -21,6 +23,10 @@ UNFINISHED = b"/gc/"
 CONTROLLER_KEY = b"/controller"
 OFFLINE = b"/od/"
 OWNED = b"/own/"
+COVERAGE = b"/li/"
+TIER = b"/tier/"
+TIER_TOPICS = b"/tt/"
+TIER_STORE_KEY = b"/tierstore"
 _ALL_BROKERS = b"default"
 
 
@@ -73,6 +79,13 @@ class OfflineRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
     replicas: tuple[tuple[str, int], ...]
 
 
+class TierStoreRecord(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
+    """The object store that is used. It is written once, and never changed."""
+
+    mark: str
+    """The id of the object in it that tells it from others."""
+
+
 class _Version(msgspec.Struct):
     v: int = 0
 
@@ -89,6 +102,10 @@ R = TypeVar(
     OfflineRecord,
     BrokerRecord,
     OwnedRecord,
+    CoverageRecord,
+    Pointer,
+    TierTopicRecord,
+    TierStoreRecord,
 )
 
 
@@ -118,6 +135,26 @@ def unfinished_key(topic_id: bytes) -> bytes:
 
 def offline_key(broker_id: int, part: int) -> bytes:
     return b"%s%d/%d" % (OFFLINE, broker_id, part)
+
+
+def coverage_key(topic_id: bytes, index: int) -> bytes:
+    return b"%s%s/%d" % (COVERAGE, topic_id.hex().encode(), index)
+
+
+def coverage_in(key: bytes) -> tuple[bytes, int]:
+    return topic_id_in(key, COVERAGE), int(key[len(COVERAGE) + 33 :])
+
+
+def pointer_key(topic_id: bytes, index: int) -> bytes:
+    return b"%s%s/%d" % (TIER, topic_id.hex().encode(), index)
+
+
+def pointer_in(key: bytes) -> tuple[bytes, int]:
+    return topic_id_in(key, TIER), int(key[len(TIER) + 33 :])
+
+
+def tier_topic_key(topic_id: bytes) -> bytes:
+    return TIER_TOPICS + topic_id.hex().encode()
 
 
 def owned_key(group: str, resource: str) -> bytes:
@@ -167,7 +204,11 @@ def encode(
     | ControllerRecord
     | OfflineRecord
     | BrokerRecord
-    | OwnedRecord,
+    | OwnedRecord
+    | CoverageRecord
+    | Pointer
+    | TierTopicRecord
+    | TierStoreRecord,
 ) -> bytes:
     return msgspec.json.encode(record)
 

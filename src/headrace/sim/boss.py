@@ -25,29 +25,33 @@ async def command(work: Work, name: str, outside: Outside, random: Random) -> No
             await asyncio.sleep(random.expovariate(1 / PACE_S))
             number += 1
             topic = f"x{number}"
-            topic_id = await _create(work.history, admin, topic)
+            topic_id = await create_topic(work.history, admin, NewTopic(topic, 1, 1))
             if topic_id is not None:
                 await asyncio.sleep(random.choice((0.0, 0.0, 0.3)))
-                await _try(random.choice(WISHES)(admin, topic, random))
-                await _try(_scrape(outside, random.choice(work.bootstrap.split(","))))
-                is_certain = await _try(admin.delete_topics([topic]))
-                work.history.add(TopicChanged(work.history.now_s(), topic, topic_id, False, is_certain))
+                await try_for_a_while(random.choice(WISHES)(admin, topic, random))
+                await try_for_a_while(_scrape(outside, random.choice(work.bootstrap.split(","))))
+                await delete_topic(work.history, admin, topic, topic_id)
 
 
-async def _create(history: History, admin: Admin, topic: str) -> bytes | None:
+async def create_topic(history: History, admin: Admin, new: NewTopic) -> bytes | None:
     """Its id, if it certainly was created."""
     created: list[CreatedTopic] = []
 
     async def create() -> None:
-        created.extend(await admin.create_topics([NewTopic(topic, 1, 1)]))
+        created.extend(await admin.create_topics([new]))
 
-    if not await _try(create()):
+    if not await try_for_a_while(create()):
         return None
-    history.add(TopicChanged(history.now_s(), topic, created[0].topic_id, True, True))
+    history.add(TopicChanged(history.now_s(), new.name, created[0].topic_id, True, True))
     return created[0].topic_id
 
 
-async def _try(wish: Awaitable[object]) -> bool:
+async def delete_topic(history: History, admin: Admin, topic: str, topic_id: bytes) -> None:
+    is_certain = await try_for_a_while(admin.delete_topics([topic]))
+    history.add(TopicChanged(history.now_s(), topic, topic_id, False, is_certain))
+
+
+async def try_for_a_while(wish: Awaitable[object]) -> bool:
     """Whether it certainly happened."""
     try:
         async with asyncio.timeout(ANSWER_S_MAX):

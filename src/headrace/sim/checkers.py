@@ -25,6 +25,8 @@ from headrace.sim.history import (
     Watermark,
 )
 from headrace.sim.own_checkers import OWN_CHECKERS
+from headrace.sim.tier_checkers import TIER_CHECKERS
+from headrace.sim.tier_history import Began
 from headrace.sim.transaction_checkers import (
     aborted_reads,
     lost_transactions,
@@ -48,8 +50,9 @@ def lost_writes(events: Sequence[Event]) -> Iterator[Violation]:
     if any(_all(events, NotRecovered)):
         return  # nobody could look
     there = {(final.partition, final.value) for final in _all(events, Final)}
+    begins = {began.partition: began.offset for began in _all(events, Began)}
     for acked in _all(events, Acked):
-        if (acked.partition, acked.value) not in there:
+        if acked.offset >= begins.get(acked.partition, 0) and (acked.partition, acked.value) not in there:
             yield Violation(
                 "lost write",
                 acked.at_s,
@@ -237,6 +240,7 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     *BATCH_CHECKERS,
     *OWN_CHECKERS,
     *GROUP_CHECKERS,
+    *TIER_CHECKERS,
     failures_to_recover,
     unhandled_exceptions,
 )

@@ -100,7 +100,8 @@ async def read_everything(work: Work, outside: Outside) -> None:
     """What is there in the end. KafkaError when it cannot be read."""
     async with Consumer(work.bootstrap, outside=outside, client_id="reader") as consumer:
         ends = await consumer.end_offsets(work.partitions)
-        left = {partition for partition in work.partitions if ends[partition] > 0}
+        begins = await consumer.beginning_offsets(work.partitions)
+        left = {partition for partition in work.partitions if ends[partition] > begins[partition]}
         consumer.assign(work.partitions)
         while left:
             for record in await consumer.poll(1_000):

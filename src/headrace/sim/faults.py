@@ -22,12 +22,28 @@ JUMP_MS_MAX = 1_200_000
 LOOK_AT_COMMITS_S = 0.001
 FOREVER = 1 << 62
 
+MUDDLING = frozenset(
+    {"store away", "store slow", "store in doubt", "watch held", "beats lost", "pause", "clock jump", "clock rate"}
+)
+LATE_S = 5.0
+"""By how much a write to the metadata store may be late."""
+
 
 class Faults:
     def __init__(
-        self, world: World, partitions: Sequence[TopicPartition], *, is_flushed: bool, delay_s_max: float = 0.002
+        self,
+        world: World,
+        partitions: Sequence[TopicPartition],
+        *,
+        is_flushed: bool,
+        delay_s_max: float = 0.002,
+        aims: Sequence[TopicPartition] = (),
     ) -> None:
+        """`partitions` must lose nothing. `aims`: whose leaders are struck; without any the first two of those."""
         self._world = world
+        self._aims = aims or partitions
+        self.muddled_s = float(-FOREVER)
+        """When controllers could last be behind what the metadata store knows."""
         self._delay_s_max = delay_s_max
         self._usual_delays()
         self._partitions = partitions
@@ -58,6 +74,12 @@ class Faults:
             "cut both ways": self._cut,
             "isolate": self._isolate,
             "slow network": self._slow_network,
+            "tier away": self._tier_trouble,
+            "tier slow": self._tier_trouble,
+            "tier failing": self._tier_trouble,
+            "tier silent": self._tier_trouble,
+            "wipe": self._wipe,
+            "alone": self._alone,
         }
 
     def happen(self, fault: Fault) -> None:
@@ -65,13 +87,16 @@ class Faults:
         self._world.story.tell(node.host if fault.nodes else "all", f"{fault.kind}, for {fault.for_s:.1f} s")
         end = self._by_kind[fault.kind](node, fault)
         loop = self._world.loop
+        if fault.kind in MUDDLING:
+            for_s = LATE_S if fault.kind == "store in doubt" else fault.for_s
+            self.muddled_s = max(self.muddled_s, loop.now_s + for_s)
         loop.at(loop.now_s + fault.for_s, loop.outside, end)
 
     def _struck(self, number: int) -> SimNode:
         nodes, truth = self._world.nodes, self._world.truth
         if number > 0:
             return nodes[number - 1]
-        chosen = truth.controller if number == CONTROLLER else truth.leader(self._partitions[-number - 1])
+        chosen = truth.controller if number == CONTROLLER else truth.leader(self._aims[-number - 1])
         return nodes[0 if chosen is None else chosen - 1]
 
     def heal(self) -> None:
@@ -83,6 +108,7 @@ class Faults:
         self._usual_delays()
         for node in world.nodes:
             node.machine.slow_s = 0.0
+            node.weather.clear()
             node.machine.clock.set_rate(1.0)
             node.machine.files.faults.clear()
             node.machine.files.die_at(None)
@@ -103,8 +129,10 @@ class Faults:
 
     def _may_lose(self, node: SimNode) -> bool:
         """Whether every acknowledged record is on the disks of others, which keep it, as far as that is promised."""
-        if self._is_flushed:
-            return True
+        return self._is_flushed or self._may_lose_all(node)
+
+    def _may_lose_all(self, node: SimNode) -> bool:
+        """The same, when also what was synced is gone."""
         world = self._world
         shrinks = world.dead_mens_proposals + [shrink for other in world.nodes for shrink in other.proposals()]
         return all(
@@ -207,6 +235,27 @@ class Faults:
 
         return end
 
+    def _wipe(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
+        """Another disk, with nothing on it."""
+        if not self._may_lose_all(node):
+            return self._spare(node)
+        if self._losses.get(node.node_id) != FOREVER:
+            self._losses[node.node_id] = self._world.truth.rev
+        node.wipe()
+        return lambda: self._start(node)
+
+    def _alone(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
+        """All others die."""
+        others = [other for other in self._world.nodes if other is not node]
+        for other in others:
+            other.kill()
+
+        def end() -> None:
+            for other in others:
+                self._start(other)
+
+        return end
+
     def _pause(self, node: SimNode, _fault: Fault) -> Callable[[], None]:
         node.pause()
         return node.resume
@@ -281,6 +330,29 @@ class Faults:
             node.store.hold_watch(False)
             node.store.delay_ms = self._world.store_delay_ms
             node.store.faults.clear()
+
+    # The object store, as one node sees it, or all of them.
+
+    def _tier_trouble(self, node: SimNode, fault: Fault) -> Callable[[], None]:
+        struck = [node] if fault.size < 0.5 else self._world.nodes
+        share = fault.size * 2 % 1
+        for one in struck:
+            weather = one.weather
+            match fault.kind:
+                case "tier away":
+                    weather.away = True
+                case "tier slow":
+                    weather.slow_s = share * 3
+                case "tier failing":
+                    weather.failing = share
+                case "tier silent":
+                    weather.silent = weather.late = share / 2
+
+        def end() -> None:
+            for one in struck:
+                one.weather.clear()
+
+        return end
 
     # The network.
 

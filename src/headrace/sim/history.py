@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from headrace.model import TopicPartition
+from headrace.sim.tier_history import TierEvent
 
 
 class Sent(NamedTuple):
@@ -361,6 +362,7 @@ Event: TypeAlias = (
     | GroupCommitted
     | GroupTold
     | GroupSettled
+    | TierEvent
     | NotRecovered
     | Unhandled
 )

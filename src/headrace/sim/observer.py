@@ -77,14 +77,15 @@ class Observer:
         )
 
     def add_replicas(self, partitions: Sequence[TopicPartition]) -> None:
+        """What all have on their own disks; where it is the whole log, they begin at the same offset too."""
         for partition in partitions:
-            for node in self._world.nodes:
-                hosted = find(node, partition)
-                if hosted is not None:
-                    log = hosted.log
-                    end = hosted.log_end_offset
-                    start = log.log_start_offset
-                    self._history.add(Replica(partition, node.node_id, start, end, _digest(log, start, end)))
+            found = [(node, hosted) for node in self._world.nodes if (hosted := find(node, partition)) is not None]
+            tiered = [hosted.log.local_log_start_offset for _, hosted in found if hosted.config.remote_storage_enable]
+            for node, hosted in found:
+                log = hosted.log
+                end = hosted.log_end_offset
+                start = max(tiered, default=log.log_start_offset)
+                self._history.add(Replica(partition, node.node_id, start, end, _digest(log, start, end)))
 
 
 def _digest(log: Log, start: int, end: int) -> str:

@@ -47,6 +47,7 @@ NODE_KINDS = (
     "resets",
 )
 AIMED_KINDS = (
+    "alone",
     "kill",
     "kill at a commit",
     "kill at a join",
@@ -60,6 +61,8 @@ AIMED_KINDS = (
 LINK_KINDS = ("cut one way", "cut both ways")
 ALL_KINDS = ("isolate", "slow network")
 POWER = "power loss"
+TIER_KINDS = ("tier away", "tier slow", "tier failing", "tier silent", "wipe", "alone")
+"""Where there is a tier. Half of its troubles strike one node, half of them all."""
 
 SETTINGS_IN_A_HURRY = {
     "broker.session.timeout.ms": "3000",
@@ -99,18 +102,26 @@ def draw_surroundings(random: Random, brokers: int) -> Surroundings:
 
 
 def draw_plan(
-    random: Random, brokers: int, seconds: float, *, with_power_loss: bool, with_owners: bool = False
+    random: Random,
+    brokers: int,
+    seconds: float,
+    *,
+    with_power_loss: bool,
+    with_owners: bool = False,
+    with_tier: bool = False,
 ) -> list[Fault]:
+    more = [POWER] if with_power_loss else []
+    if with_tier:
+        more += TIER_KINDS if brokers > 1 else TIER_KINDS[:4]
     if brokers < 3 or random.random() < 0.5:
-        return _any_faults(random, brokers, seconds, random.choice((0.3, 0.7, 1.5, 3.0)), with_power_loss)
-    drill = random.choice(OWNERS_DRILLS + DRILLS if with_owners else DRILLS)(random, QUIET_S + random.random(), seconds)
-    return sorted(drill + _any_faults(random, brokers, seconds, 4.0, with_power_loss))
+        return _any_faults(random, brokers, seconds, random.choice((0.3, 0.7, 1.5, 3.0)), more)
+    drills = (OWNERS_DRILLS if with_owners else ()) + (2 * TIER_DRILLS if with_tier else ()) + DRILLS
+    drill = random.choice(drills)(random, QUIET_S + random.random(), seconds)
+    return sorted(drill + _any_faults(random, brokers, seconds, 4.0, more))
 
 
-def _any_faults(random: Random, brokers: int, seconds: float, pace_s: float, with_power_loss: bool) -> list[Fault]:
-    kinds = [*NODE_KINDS, *ALL_KINDS]
-    if with_power_loss:
-        kinds.append(POWER)
+def _any_faults(random: Random, brokers: int, seconds: float, pace_s: float, more: Sequence[str]) -> list[Fault]:
+    kinds = [*NODE_KINDS, *ALL_KINDS, *more]
     if brokers > 1:
         kinds += [*LINK_KINDS, "kill at a commit", "kill at a join"]
     # Some seeds know few kinds of faults and many of each, others all of them.
@@ -199,6 +210,41 @@ def _mute_leader(random: Random, at_s: float, seconds: float) -> list[Fault]:
 
 OWNERS_DRILLS = (_forgotten_leader, _forgotten_leader, _mute_leader)
 """Where there are owners."""
+
+
+def _parted_histories(random: Random, at_s: float, _seconds: float) -> list[Fault]:
+    """A leader goes on alone, and dies when its segments are in the tier; the others know nothing of them."""
+    alone_s = random.uniform(2.5, 4.5)
+    return [
+        Fault(at_s, "alone", LEADERS[1:], alone_s, 0.0),
+        Fault(at_s + alone_s - 0.05, "kill", LEADERS[1:], random.uniform(2, 5), 0.0),
+    ]
+
+
+def _wiped_replica(random: Random, at_s: float, _seconds: float) -> list[Fault]:
+    """A disk is replaced, and others die when its node has begun to come back."""
+    node, again_s = random.randint(1, 3), random.uniform(0.5, 1.5)
+    died_s = at_s + again_s + random.uniform(1.5, 4.5)
+    kind = random.choice(("kill", "kill", "clean restart", "alone"))
+    return [
+        Fault(at_s, "wipe", (node,), again_s, 0.0),
+        Fault(died_s, kind, (node if kind == "alone" else random.choice(LEADERS),), 3.0, 0.0),
+    ]
+
+
+def _copies_in_trouble(random: Random, at_s: float, seconds: float) -> list[Fault]:
+    """Answers of the object store are lost all the time, and leaders die between the steps of a copy."""
+    faults = [
+        Fault(at_s, random.choice(("tier silent", "tier failing")), (1,), seconds - at_s - 1, 0.5 + random.random() / 2)
+    ]
+    while (at_s := at_s + random.uniform(0.5, 1.5)) < seconds - 1:
+        kind = random.choice(("kill", "clean restart", "pause", "store in doubt"))
+        faults.append(Fault(at_s, kind, (random.choice(LEADERS),), random.uniform(0.2, 1.5), random.random()))
+    return faults
+
+
+TIER_DRILLS = (_parted_histories, _parted_histories, _wiped_replica, _wiped_replica, _copies_in_trouble)
+"""Where there is a tier; the second partition is one whose leaders may be unclean."""
 
 
 def _struck(random: Random, kind: str, brokers: int) -> tuple[int, ...]:

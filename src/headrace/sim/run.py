@@ -11,7 +11,7 @@ from typing import Any
 from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import batches, clerk, clients, driving, errands, members, owners, settling, transacting
+from headrace.sim import batches, clerk, clients, driving, errands, members, owners, settling, tiering, transacting
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -21,6 +21,8 @@ from headrace.sim.loop import Stuck
 from headrace.sim.observer import Observer
 from headrace.sim.plan import Fault, draw_plan, draw_surroundings, without
 from headrace.sim.probing import probe
+from headrace.sim.tier_part import TierPart
+from headrace.sim.tiering import draw_tier
 from headrace.sim.world import World
 
 SECONDS = 12.0
@@ -46,6 +48,8 @@ class Scenario:
     """Clients in one consumer group, every third of them a static member."""
     clerks: int = 0
     """Clients that ask for everything that administrators do, with mistakes."""
+    tier: bool = False
+    """Topics have a tier, and nodes are wiped."""
     seconds: float = SECONDS
     settings: dict[str, str] = field(default_factory=dict)
 
@@ -75,6 +79,7 @@ class Run:
         self.scenario = scenario
         random = Random(f"{seed} plan")
         self.around = draw_surroundings(random, scenario.brokers)
+        self.tier = draw_tier(Random(f"{seed} tier"), scenario.brokers) if scenario.tier else None
         self.world = world = World(seed, scenario.brokers, {**self._settings(), **scenario.settings})
         # One copy survives a power loss only if it is on disk.
         with_power_loss = self.around.is_flushed or scenario.brokers > 1
@@ -84,10 +89,13 @@ class Run:
             scenario.seconds,
             with_power_loss=with_power_loss,
             with_owners=scenario.owners > 0,
+            with_tier=scenario.tier,
         )
         self.plan = drawn if plan is None else list(plan)
         self.history = History(world.loop.time)
         self.partitions = [TopicPartition(TOPIC, index) for index in range(scenario.partitions)]
+        if self.tier is not None:
+            self.partitions += tiering.PARTITIONS
         self.work = Work(world.bootstrap, self.partitions, self.history, scenario.seconds)
         copies = scenario.partitions if scenario.transactors else 0
         self.transacted = [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(copies)]
@@ -102,6 +110,10 @@ class Run:
         self.membership = members.Members(working, world.story.tell)
         isr_min = int(self.around.topic_configs.get("min.insync.replicas", "1"))
         self.observer = Observer(world, self.history, self._copies, isr_min)
+        self.tiered = None
+        if self.tier is not None:
+            others = [*self.transacted, *self.batched]
+            self.tiered = TierPart(world, self.history, self.tier, self.work, self._copies, others)
 
     def _settings(self) -> dict[str, str]:
         settings = dict(self.around.settings)
@@ -111,6 +123,8 @@ class Run:
             settings.update(members.SETTINGS)
         if self.scenario.clerks:
             settings.update(clerk.SETTINGS)
+        if self.tier is not None:
+            settings.update(self.tier.settings)
         if (self.scenario.has_transactions or self.scenario.members) and self.around.is_flushed:
             settings["log.flush.interval.messages"] = "1"  # also of what coordinators write
         return settings
@@ -130,6 +144,12 @@ class Run:
         # Faults that are aimed strike the leaders of the first two: a coordinator, and one of those who hear from it.
         written = [*self.transacted, *self.batched, *self.partitions]
         return [*self.owned[:1], internal[0], *written, *self.owned[1:], *internal[1:]]
+
+    @property
+    def _configs(self) -> dict[str, str]:
+        """Of topics that lose nothing."""
+        tiered = {} if self.tier is None else self.tier.configs[TOPIC]
+        return {**self.around.topic_configs, **tiered}
 
     @property
     def _copies(self) -> int:
@@ -179,7 +199,10 @@ class Run:
             staying = members.keep_member(world, self.membership, f"m{number}", static=number % 3 == 1)
             jobs.append(world.loop.spawn(world.loop.outside, staying))
         around = self.around
-        faults = Faults(world, self._kept, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max)
+        aims = [self._kept[0], *tiering.UNCLEAN_PARTITIONS] if self.tiered is not None else ()
+        faults = Faults(world, self._kept, is_flushed=around.is_flushed, delay_s_max=around.delay_s_max, aims=aims)
+        if self.tiered is not None:
+            self.tiered.start(lambda: faults.muddled_s)
         for fault in self.plan:
             await asyncio.sleep(max(0.0, fault.at_s - world.loop.now_s))
             faults.happen(fault)
@@ -188,17 +211,25 @@ class Run:
         try:
             async with asyncio.timeout(RECOVERY_S_MAX):
                 await self._recover(outside, jobs)
+            if self.tiered is not None:
+                async with asyncio.timeout(RECOVERY_S_MAX):
+                    await self.tiered.look_in_the_end(outside)
         except (TimeoutError, KafkaError) as error:
             self.history.add(NotRecovered(world.loop.now_s, f"{RECOVERY_S_MAX:.0f} s after the last fault: {error!r}"))
 
     async def _create_topic(self, outside: Outside) -> None:
         configs = self.around.topic_configs
         async with Admin(self.world.bootstrap, outside=outside) as admin:
-            await admin.create_topics([NewTopic(TOPIC, len(self.partitions), self._copies, configs=configs)])
+            wanted = NewTopic(TOPIC, self.scenario.partitions, self._copies, configs=self._configs)
+            await admin.create_topics([wanted])
+            if self.tiered is not None:
+                await self.tiered.create_topics(admin, configs)
             for work in (self.transactions, self.driving.work):
                 if work.partitions:
-                    wanted = NewTopic(work.partitions[0].topic, len(work.partitions), self._copies, configs=configs)
-                    await admin.create_topics([wanted])
+                    topic = work.partitions[0].topic
+                    await admin.create_topics(
+                        [NewTopic(topic, len(work.partitions), self._copies, configs=self._configs)]
+                    )
                     await transacting.prepare(work, outside)
             for partition in self.owned:
                 wanted = NewTopic(
@@ -233,6 +264,8 @@ class Run:
             jobs.append(("thief", lambda outside: owners.intrude(owned, "thief", outside, random_for("thief"))))
         for name in (f"k{number}" for number in range(1, self.scenario.clerks + 1)):
             jobs.append((name, partial(self._inquire, name)))
+        if self.tiered is not None:
+            jobs += self.tiered.jobs()
         jobs.append(("boss", lambda outside: command(self.work, "boss", outside, random_for("boss"))))
         return jobs
 

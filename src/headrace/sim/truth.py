@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headrace.core.cluster import NO_LEADER, BrokerRecord, PartitionRecord
+from headrace.core.tier_pointer import Pointer
 from headrace.metadata import records
 from headrace.metadata.memory import MemoryData
 from headrace.model import TopicPartition
@@ -46,6 +47,34 @@ class Truth:
         if topic_id is not None:
             found = self._data.kvs.get(records.partition_key(topic_id, partition.partition))
         return None if found is None else records.decode(PartitionRecord, found.key, found.value)
+
+    def is_topic(self, topic_id: bytes) -> bool:
+        return any(
+            bytes.fromhex(records.decode(records.TopicRecord, key, found.value).id) == topic_id
+            for key, found in self._data.kvs.items()
+            if key.startswith(records.TOPICS)
+        )
+
+    def pointer(self, topic_id: bytes, index: int) -> Pointer | None:
+        """To the manifest that is in force."""
+        found = self._data.kvs.get(records.pointer_key(topic_id, index))
+        return None if found is None else records.decode(Pointer, found.key, found.value)
+
+    def pointers(self) -> list[tuple[bytes, Pointer]]:
+        """Of all partitions, by their keys."""
+        return [
+            (key, records.decode(Pointer, key, found.value))
+            for key, found in self._data.kvs.items()
+            if key.startswith(records.TIER)
+        ]
+
+    def tier_topics(self) -> list[tuple[bytes, bytes]]:
+        """Keys and ids of topics of which there may be objects."""
+        return [
+            (key, records.topic_id_in(key, records.TIER_TOPICS))
+            for key in self._data.kvs
+            if key.startswith(records.TIER_TOPICS)
+        ]
 
     def leader(self, partition: TopicPartition) -> int | None:
         record = self.partition(partition)

@@ -12,6 +12,7 @@ from headrace.node_config import NodeConfig, NotStarted, Ports
 from headrace.sim.loop import DEAD, PAUSED, RUNNING, MachineClock, Process, SimLoop
 from headrace.sim.machine import Machine, SimOffload, SimRandom
 from headrace.sim.network import SimNetwork
+from headrace.sim.objects import SimObjects, Weather
 from headrace.sim.story import Story
 from headrace.sim.truth import Shrink, Truth
 
@@ -43,6 +44,8 @@ class SimNode:
         self.failure: NotStarted | None = None
         """Why the last attempt to start failed."""
         self.store: MemoryStore | None = None
+        self.weather = Weather()
+        """Between it and the object store."""
         self.process = Process(world.loop, f"{self.host} never started", self.machine.clock)
         self.process.state = DEAD
         self._lives = 0
@@ -75,6 +78,7 @@ class SimNode:
             files=self.machine.files,
             network=world.network.view(process, self.host),
             open_store=self._open_store,
+            open_object_store=lambda _: world.objects.open(process, self.machine.files, self.weather),
         )
         world.loop.spawn(process, self._run(process, ports))
 
@@ -139,6 +143,15 @@ class SimNode:
             self._end()
         self.machine.lose_power()
 
+    def wipe(self) -> None:
+        """The process dies, and its disk is replaced by an empty one."""
+        self.world.story.tell(self.host, "is wiped")
+        if self.is_alive:
+            self._end()
+        files = self.machine.files
+        if files.exists(self.config.data):
+            files.remove_tree(self.config.data)
+
     def power_on(self) -> None:
         self.world.network.power_on(self.host)
 
@@ -187,6 +200,7 @@ class World:
         self.bootstrap = ",".join(node.config.listen for node in self.nodes)
         self.client_hosts: list[str] = []
         self.store_delay_ms = 1
+        self.objects = SimObjects(self.loop, self.random_for("objects"))
         self.truth = Truth(self.data)
         self.dead_mens_proposals: list[Shrink] = []
 

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from headrace.core.epochs import EpochList
 from headrace.core.producers import ProducerTable
+from headrace.storage.local_part import LocalPart
 from headrace.storage.recovery import Recovery
 from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments
@@ -23,6 +24,7 @@ class Contents:
     recovery_point: int
     recovery: Recovery | None
     unsynced_segments: list[Segment]
+    local: LocalPart | None = None
 
 
 class Cleaning(Protocol):

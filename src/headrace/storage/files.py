@@ -33,6 +33,11 @@ class File(Protocol):
         """Fewer than `size` bytes only at the end of the file."""
         ...
 
+    def copy_from(self, source: str, start: int, length: int, position: int) -> None:
+        """So many bytes of the file `source`, from its byte `start` on, to `position` of this one, by the kernel
+        where it can. OSError if `source` is shorter."""
+        ...
+
     def size(self) -> int: ...
 
     def truncate(self, size: int) -> None: ...
@@ -110,9 +115,17 @@ class Files(Protocol):
 
     def rename(self, old: str, new: str) -> None: ...
 
+    def link(self, old: str, new: str) -> None:
+        """The file has a second name. FileExistsError, and nothing happened, if there is something of that name."""
+        ...
+
     def remove(self, path: str) -> None: ...
 
     def remove_tree(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """Only an empty one: otherwise OSError."""
+        ...
 
     def sync_directory(self, path: str) -> None:
         """Names created, renamed and removed in it so far survive power loss."""

@@ -8,46 +8,42 @@ what fsync has.
 from collections.abc import Sequence
 
 from headrace.core.epochs import EpochList
-from headrace.core.producers import AbortedTransaction, ProducerTable
+from headrace.core.producers import ProducerTable
 from headrace.model import Buffer
-from headrace.storage import aborts, partition_directory, producer_state, retention, times
+from headrace.storage import aborts, partition_directory, producer_state, retention
 from headrace.storage.contents import Cleaning, Contents
 from headrace.storage.epoch_file import EpochFile
 from headrace.storage.files import parent_of
 from headrace.storage.flush import FlushJob
+from headrace.storage.local_part import UNKNOWN, LocalPart
 from headrace.storage.log_config import LogConfig
+from headrace.storage.log_reading import ReadableLog
 from headrace.storage.rolling import RollLimits, age_ms_max
 from headrace.storage.segment import RELATIVE_OFFSET_MAX, Segment, file_name
 from headrace.storage.segments import Segments
 from headrace.storage.shared import Shared
-from headrace.storage.times import Found
 from headrace.storage.unsynced import Unsynced
 from headrace.wire.batch import SIZE_AHEAD_OF_LENGTH, BatchHeader
 
 
-class Log:
+class Log(ReadableLog):
     """Made by `opening.open_log`. Without a directory until the first append."""
 
     __slots__ = (
         "_cuts",
         "_epoch_file",
-        "_exists",
         "_first_dirty_offset",
         "_flushed_ms",
         "_limits",
         "_unsynced",
         "cleaning",
-        "directory",
         "epochs",
         "failure",
         "is_complete",
-        "log_end_offset",
-        "log_start_offset",
+        "local",
         "producers",
         "recovery",
         "recovery_point",
-        "segments",
-        "shared",
         "topic_id",
     )
 
@@ -62,6 +58,7 @@ class Log:
             contents = Contents(
                 Segments(shared, directory, config), EpochList(), -1, ProducerTable(), 0, 0, 0, None, []
             )
+        self.local = contents.local or LocalPart(shared.files, directory)
         self.segments = contents.segments
         self.epochs = contents.epochs
         self.producers = contents.producers
@@ -121,20 +118,6 @@ class Log:
         """Compaction has put others in their places."""
         self._unsynced.keep_only(self.segments)
         self._remove_snapshots()
-
-    @property
-    def size_bytes(self) -> int:
-        return self.segments.size_bytes
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is a directory: not before the first append."""
-        return self._exists
-
-    @property
-    def starts_inside(self) -> bool:
-        """Whether the names of the files do not tell the log start."""
-        return self.log_start_offset > (self.segments[0].base_offset if len(self.segments) else 0)
 
     # Appending
 
@@ -287,49 +270,6 @@ class Log:
         else:
             self.producers = ProducerTable()
 
-    # Reading
-
-    def read(self, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool) -> Buffer:
-        """Whole batches from the one that holds `offset`, none that begins at or after `limit_offset`.
-
-        At most `bytes_max` bytes, except for a first batch that is longer and asked for with `at_least_one`.
-        """
-        if offset >= limit_offset or offset >= self.log_end_offset:
-            return b""
-        segment = self.segments.active
-        assert segment is not None
-        if offset >= segment.base_offset:
-            return segment.read(offset, bytes_max, limit_offset, at_least_one)
-        return self.segments.read(offset, bytes_max, limit_offset, at_least_one)
-
-    def readable_bytes(self, offset: int, limit_offset: int) -> int | None:
-        """About how many bytes a read would find; None if `offset` lies in an older segment than the limit."""
-        segment = self.segments.active
-        if segment is None or offset >= limit_offset:
-            return 0
-        if limit_offset <= segment.base_offset:
-            segment = self.segments[self.segments.index_of(limit_offset - 1)]
-        return None if offset < segment.base_offset else segment.bytes_between(offset, limit_offset)
-
-    def aborted_in(self, offset: int, records: Buffer) -> list[AbortedTransaction]:
-        """What a reader of these records, which it got from `offset` on, must leave out."""
-        return aborts.overlapping(self.segments, offset, records, self._reindex)
-
-    def _reindex(self, segment: Segment) -> None:
-        """Somebody has spoilt the index of aborted transactions: anew from the batches."""
-        files = self.shared.files
-        offsets = producer_state.snapshot_offsets(files.names(self.directory))
-        end_offset = min(segment.end_offset, self.log_end_offset)
-        producer_state.load(files, self.directory, offsets, self.segments, end_offset, reindex=[segment])
-
-    def find_time(self, timestamp: int, limit_offset: int) -> Found | None:
-        """The first record at or after `timestamp`: its time, offset and leader epoch."""
-        return times.first_at_or_after(self.segments, timestamp, self.log_start_offset, limit_offset)
-
-    def max_timestamp(self, limit_offset: int) -> Found | None:
-        """The newest record by time; the first of them if there are several."""
-        return times.newest(self.segments, self.log_start_offset, limit_offset)
-
     # Cutting
 
     def advance_log_start(self, offset: int) -> None:
@@ -341,8 +281,11 @@ class Log:
         self._finish_swap()
         self.log_start_offset = offset
         self._drop_first(retention.below(self.segments, offset))
+        if len(self.segments) and offset <= self.segments[0].base_offset and self.epochs.truncate_from_start(offset):
+            self.save_epochs()  # of what was in the tier
 
-    def _drop_first(self, count: int) -> None:
+    def _drop_first(self, count: int, *, is_in_tier: bool = False) -> None:
+        """`is_in_tier`: the log goes on to begin where it did."""
         if not count:
             return
         # The batches go from which producer state could be built if its snapshot were lost.
@@ -352,17 +295,57 @@ class Log:
             self.cleaning.dropping(first_offset)
         # Durable before the files go: recovery must not take a hole for lost records. And no further than to where
         # the files begin, since the log start may go back in a crash.
-        if self.epochs.truncate_from_start(first_offset):
+        if not is_in_tier and self.epochs.truncate_from_start(first_offset):
             self.save_epochs()
+        if is_in_tier:
+            if not self.segments[0].base_offset:
+                self.save_epochs()  # until now they could be found again in the batches
+            self.local.begins_at(first_offset, is_full=True)
+        elif self.local.start_offset >= 0 or self.is_tiered:
+            self.local.begins_at(first_offset)
         self.segments.drop_first(count)
         self._unsynced.keep_only(self.segments)
-        self.log_start_offset = max(self.log_start_offset, first_offset)
+        if not is_in_tier:
+            self.log_start_offset = max(self.log_start_offset, first_offset)
         self._remove_snapshots()
+
+    def roll_if_expired(self, now_ms: int, committed: int) -> bool:
+        """What has had its time on this disk is completed, so that the tier can have it. Not by size: one that is
+        appended to would be rolled again and again."""
+        segment, kept_ms = self.segments.active, self.segments.config.local_retention_ms
+        if segment is None or not segment.size or segment.end_offset > committed:
+            return False
+        if not retention.is_old(segment, kept_ms, now_ms):
+            return False
+        self.shared.changing()
+        self._roll(self.log_end_offset, now_ms)
+        return True
+
+    def enforce_local_retention(self, now_ms: int, committed: int, tiered_up_to: int) -> int:
+        """Drops segments of which the tier has all, that is, everything below `tiered_up_to`. Returns how many.
+
+        The log begins where it did; its part on this disk begins later.
+        """
+        config = self.segments.config
+        count = retention.expired(
+            self.segments,
+            config.local_retention_ms,
+            config.local_retention_bytes,
+            now_ms,
+            min(committed, tiered_up_to, self.log_end_offset),
+        )
+        count = min(count, len(self.segments) - 1)
+        if count <= 0:
+            return 0
+        self.shared.changing()
+        self._drop_first(count, is_in_tier=True)
+        return count
 
     def enforce_retention(self, now_ms: int, high_watermark: int) -> int:
         """Drops old segments by time and size, only of committed records. Returns how many."""
         self._finish_swap()
-        count = retention.expired(self.segments, self.segments.config, now_ms, min(high_watermark, self.log_end_offset))
+        config, committed = self.segments.config, min(high_watermark, self.log_end_offset)
+        count = retention.expired(self.segments, config.retention_ms, config.retention_bytes, now_ms, committed)
         if not count:
             return 0
         self.shared.changing()
@@ -378,8 +361,8 @@ class Log:
         self._cut_epochs(offset)
         if offset >= self.log_end_offset:
             return
-        if offset <= self.log_start_offset:
-            self.truncate_fully_and_start_at(offset)
+        if offset <= self.local_log_start_offset:
+            self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset))
             return
         self._lower_recovery_point(offset)
         at = self.segments.index_of(offset)
@@ -397,16 +380,33 @@ class Log:
         if self.epochs.truncate_from_end(offset) and self._exists:
             self.save_epochs()
 
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """An empty log that goes on at `offset`."""
+    def truncate_fully_and_start_at(
+        self, offset: int, log_start_offset: int | None = None, *, since_ms: int = UNKNOWN
+    ) -> None:
+        """An empty log that goes on at `offset`. What lies between the log start and there is in the tier.
+
+        `since_ms`: wall clock since which all that was appended comes to this disk.
+        """
+        log_start_offset = offset if log_start_offset is None else log_start_offset
+        assert log_start_offset <= offset
+        is_in_tier = log_start_offset < offset
         self._interrupt_cleaning()
         self.shared.changing()
-        self._lower_recovery_point(offset)
+        # Also where the log goes on later than it ended: a crash may leave any part of what goes.
+        self._lower_recovery_point(min(offset, self.segments[0].base_offset) if len(self.segments) else offset)
         self.segments.drop_from(0)
         self._unsynced.keep_only(self.segments)
-        self.log_start_offset = self.log_end_offset = self.recovery_point = offset
-        self.epochs.clear()
+        self.log_start_offset, self.log_end_offset, self.recovery_point = log_start_offset, offset, offset
+        if is_in_tier:
+            self.epochs.truncate_from_end(offset)
+        else:
+            self.epochs.clear()
         self.producers = ProducerTable()
+        if is_in_tier and not self._exists:
+            partition_directory.make(self.shared.files, self.directory, self.topic_id, self._unsynced)
+            self._exists = True
+        if self._exists and (is_in_tier or self.local.start_offset >= 0):
+            self.local.restarted_at(offset, since_ms)
         if self._exists:
             # The empty segment is all that says where the log goes on: saving the epochs makes it durable too.
             self._new_segment(offset, None)

@@ -21,6 +21,10 @@ class LogConfig:
     flush_ms: int = NEVER
     file_delete_delay_ms: int = 60_000
     is_compacted: bool = False
+    is_tiered: bool = False
+    local_retention_ms: int = UNLIMITED
+    """Of what is in the tier too."""
+    local_retention_bytes: int = UNLIMITED
 
     def __post_init__(self) -> None:
         # Positions in an index are 31 bits.

@@ -124,8 +124,13 @@ class LogDir:
     def checkpointed_high_watermark(self, topic: str, partition: int) -> int:
         return self._offsets.high_watermarks.get(TopicPartition(topic, partition), 0)
 
-    def open_log(self, topic: str, partition: int, topic_id: bytes, config: LogConfig) -> Log:
-        """The one `Log` of the partition. CorruptLog or OSError if it cannot be had; files appear with an append."""
+    def open_log(
+        self, topic: str, partition: int, topic_id: bytes, config: LogConfig, remote_log_start: int | None = None
+    ) -> Log:
+        """The one `Log` of the partition. CorruptLog or OSError if it cannot be had; files appear with an append.
+
+        `remote_log_start`: where the log begins, if a part of it is in the tier.
+        """
         name = TopicPartition(topic, partition)
         log = self._logs.get(name)
         if log is not None:
@@ -151,10 +156,11 @@ class LogDir:
             is_clean=remembered is not None
             or (self.was_clean and name not in self._remembered and name not in self._given_up),
             known_end_offset=remembered.log_end_offset if remembered is not None else None,
+            remote_log_start=remote_log_start,
         )
         log.first_dirty_offset = self._offsets.first_dirty.get(name, 0)
         if name in self._doubted:
-            log.truncate_to(max(log.recovery_point, log.log_start_offset))
+            log.truncate_to(max(log.recovery_point, log.local_log_start_offset))
         self._logs[name] = log
         self._given_up.discard(name)
         self._doubted.discard(name)
@@ -381,6 +387,7 @@ class LogDir:
                     log.segments.active.size,
                     log.size_bytes,
                     log.producers.first_undecided(high_watermark),
+                    log.local_log_start_offset,
                 )
         self._files.replace(f"{self._logs_path}/{STATE_NAME}", encode_state(self._remembered))
         if failed or not (self.was_clean or self._on_disk <= self._logs.keys()):

@@ -15,7 +15,7 @@ from headrace.storage.files import AlreadyLocked, Space, parent_of
 from headrace.storage.memory_nodes import Directory, Inode, Node, Survives
 
 CHANGES = frozenset(
-    {"create", "write", "truncate", "sync", "make_directory", "rename", "remove", "sync_directory", "sync_all"}
+    {"create", "write", "truncate", "sync", "make_directory", "rename", "link", "remove", "sync_directory", "sync_all"}
 )
 """Operations after which a dead process leaves something else behind than before."""
 
@@ -75,6 +75,12 @@ class MemoryFile:
     def read(self, position: int, size: int) -> bytes:
         inode, _ = self._open("read")
         return bytes(inode.data[position : position + size])
+
+    def copy_from(self, source: str, start: int, length: int, position: int) -> None:
+        content = self._files.read(source)[start : start + length]
+        if len(content) < length:
+            raise _error(errnos.EIO, source)
+        self.write(position, [content])
 
     def size(self) -> int:
         return len(self._open("size")[0].data)
@@ -266,6 +272,14 @@ class MemoryFiles:
         directory, name = self._parent(old)
         del directory.entries[name]
 
+    def link(self, old: str, new: str) -> None:
+        self.enter("link", new)
+        node = self.inode(old)
+        directory, name = self._parent(new)
+        if name in directory.entries:
+            raise _error(errnos.EEXIST, new)
+        directory.entries[name] = node
+
     def remove(self, path: str) -> None:
         self.enter("remove", path)
         self.inode(path)
@@ -277,6 +291,11 @@ class MemoryFiles:
         self.enter("remove", path)
         directory, name = self._parent(path)
         del directory.entries[name]
+
+    def remove_directory(self, path: str) -> None:
+        if self.directory(path).entries:
+            raise OSError(errnos.ENOTEMPTY, os.strerror(errnos.ENOTEMPTY), path)
+        self.remove_tree(path)
 
     def sync_directory(self, path: str) -> None:
         self.enter("sync_directory", path)

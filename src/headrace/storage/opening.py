@@ -5,6 +5,7 @@ from headrace.errors import CorruptLog
 from headrace.storage import producer_state
 from headrace.storage.contents import Contents
 from headrace.storage.epoch_file import read_epochs
+from headrace.storage.local_part import read_local_part
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
@@ -34,9 +35,11 @@ def open_log(
     log_start_offset: int = 0,
     is_clean: bool = False,
     known_end_offset: int | None = None,
+    remote_log_start: int | None = None,
 ) -> Log:
     """`is_clean` promises that whoever wrote the files last closed them; then nothing is scanned.
 
+    `remote_log_start` is where the tier says that the log begins; None if it has nothing of it.
     `known_end_offset` spares even the look for the last batch. CorruptLog if what was on the disk is there no longer.
     """
     try:
@@ -47,8 +50,11 @@ def open_log(
     segments = _segments(shared, directory, names, config)
     entries = read_epochs(shared.files, directory)
     epochs = _epochs_of(segments) if entries is None and len(segments) else EpochList(entries or ())
-    if entries is not None:  # what batches tell begins where records begin, which the power may have taken
-        _drop_deleted(segments, epochs)
+    local = read_local_part(shared.files, directory, names)
+    # What batches tell begins where records begin, which the power may have taken.
+    _drop_deleted(segments, epochs if entries is not None else EpochList(), local.start_offset)
+    if entries is None and local.start_offset > 0 and segments.size_bytes and remote_log_start is not None:
+        _require_epochs(segments, remote_log_start)
     recovery: Recovery | None = None
     scanned: list[Segment] = []
     if not len(segments):
@@ -62,29 +68,25 @@ def open_log(
         scanned = list(segments)[first:]
         end_offset = recovery.end_offset
     _require_no_hole(segments)
-    first_offset = max(log_start_offset, segments[0].base_offset) if len(segments) else end_offset
-    epochs.truncate_from_end(end_offset)
-    if len(segments):
-        epochs.truncate_from_start(segments[0].base_offset)
+    first_offset = _log_start(segments, log_start_offset, remote_log_start) if len(segments) else end_offset
+    _fit(epochs, segments, first_offset, end_offset)
     snapshots = _drop_snapshots_above(shared, directory, producer_state.snapshot_offsets(names), end_offset)
+    producers = producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned)
+    synced = end_offset if is_clean else min(recovery_point, end_offset)
     contents = Contents(
-        segments,
-        epochs,
-        epoch_on_disk=epochs.latest,
-        producers=producer_state.load(shared.files, directory, snapshots, segments, end_offset, reindex=scanned),
-        log_start_offset=first_offset,
-        log_end_offset=end_offset,
-        recovery_point=end_offset if is_clean else min(recovery_point, end_offset),
-        recovery=recovery,
-        unsynced_segments=scanned[:-1],
+        segments, epochs, epochs.latest, producers, first_offset, end_offset, synced, recovery, scanned[:-1], local
     )
     log = Log(shared, directory, topic_id, config, contents)
     if (entries is None or recovery is not None) and epochs.entries != (entries or ()):
-        log.save_epochs(durable=first_offset > 0)
+        log.save_epochs(durable=first_offset > 0 or local.start_offset > 0)
     if first_offset > end_offset:
         # Records were deleted up to an offset that the log, after a crash, does not reach any more.
         log.truncate_fully_and_start_at(first_offset)
     return log
+
+
+def _log_start(segments: Segments, log_start_offset: int, remote_log_start: int | None) -> int:
+    return max(log_start_offset, segments[0].base_offset if remote_log_start is None else remote_log_start)
 
 
 def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
@@ -101,6 +103,12 @@ def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:
         else:
             kept.append(name)
     return kept
+
+
+def _fit(epochs: EpochList, segments: Segments, first_offset: int, end_offset: int) -> None:
+    epochs.truncate_from_end(end_offset)
+    if len(segments):
+        epochs.truncate_from_start(min(first_offset, segments[0].base_offset))
 
 
 def _drop_snapshots_above(shared: Shared, directory: str, offsets: list[int], end_offset: int) -> list[int]:
@@ -130,6 +138,16 @@ def _require_no_hole(segments: Segments) -> None:
             raise CorruptLog(f"{segment.log.path} is empty, although the log goes on behind it.")
 
 
+def _require_epochs(segments: Segments, remote_log_start: int) -> None:
+    """They were on the disk before the first segment left it for the tier: somebody has lost or spoilt them since.
+
+    Without them nobody knows which remote segments are of this log, and they would be taken for missing.
+    """
+    first = segments[0]
+    if remote_log_start < first.base_offset:
+        raise CorruptLog(f"{first.log.path} follows what is in the tier, but the list of leader epochs is lost.")
+
+
 def _epochs_of(segments: Segments) -> EpochList:
     """The list as the batches have it."""
     epochs = EpochList()
@@ -142,9 +160,12 @@ def _epochs_of(segments: Segments) -> EpochList:
     return epochs
 
 
-def _drop_deleted(segments: Segments, epochs: EpochList) -> None:
-    """Of segments that were being deleted when the power went, any may be back. The epoch list was cut before them."""
-    begins_at = epochs.entries[0].start_offset if epochs.entries else 0
+def _drop_deleted(segments: Segments, epochs: EpochList, local_start: int) -> None:
+    """Of segments that were being deleted when the power went, any may be back. The epoch list was cut before them.
+
+    Where the tier has them it was not, and the local start was moved instead.
+    """
+    begins_at = max(epochs.entries[0].start_offset if epochs.entries else 0, local_start)
     deleted = [at for at in range(1, len(segments)) if segments[at].base_offset <= begins_at]
     if deleted:
         segments.drop_first(deleted[-1])

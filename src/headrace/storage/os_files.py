@@ -18,6 +18,14 @@ PARTS_MAX = 1024
 FILES_APART_MAX = 8
 """Descriptors of work that is done apart from the loop."""
 
+COPY_BYTES_MAX = 8 << 20
+"""The kernel is asked for no more in one call, which nothing interrupts."""
+
+CHUNK_BYTES = 1 << 20
+
+_NO_COPY_BY_KERNEL = frozenset({errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
+"""Between some file systems, and in some sandboxes, bytes have to go through the process."""
+
 _FLOCK = struct.Struct("hhqqi")
 
 
@@ -60,6 +68,19 @@ class OsFile:
         self.used = True
         return os.pread(descriptor, size, position)
 
+    def copy_from(self, source: str, start: int, length: int, position: int) -> None:
+        target = self._descriptor if self._descriptor >= 0 else self._open()
+        self.used = True
+        origin = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            while length:
+                copied = _copy(origin, target, min(length, COPY_BYTES_MAX), start, position)
+                if not copied:
+                    raise OSError(errno.EIO, "is shorter than what is to be copied", source)
+                start, position, length = start + copied, position + copied, length - copied
+        finally:
+            os.close(origin)
+
     def size(self) -> int:
         return os.fstat(self._descriptor if self._descriptor >= 0 else self._open()).st_size
 
@@ -92,6 +113,15 @@ class OsFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _copy(origin: int, target: int, size: int, start: int, position: int) -> int:
+    try:
+        return os.copy_file_range(origin, target, size, start, position)
+    except OSError as error:
+        if error.errno not in _NO_COPY_BY_KERNEL:
+            raise
+    return os.pwrite(target, os.pread(origin, min(size, CHUNK_BYTES), start), position)
 
 
 def _joined(parts: Sequence[Buffer]) -> list[Buffer]:
@@ -181,11 +211,17 @@ class OsFiles:
     def rename(self, old: str, new: str) -> None:
         os.rename(old, new)
 
+    def link(self, old: str, new: str) -> None:
+        os.link(old, new)
+
     def remove(self, path: str) -> None:
         os.unlink(path)
 
     def remove_tree(self, path: str) -> None:
         shutil.rmtree(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     def sync_directory(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

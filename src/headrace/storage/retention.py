@@ -1,6 +1,5 @@
 """Which segments have had their time. Counts from the oldest on; nothing here touches a file."""
 
-from headrace.storage.log_config import LogConfig
 from headrace.storage.segment import Segment
 from headrace.storage.segments import Segments
 
@@ -13,21 +12,24 @@ def below(segments: Segments, log_start_offset: int) -> int:
     return count
 
 
-def expired(segments: Segments, config: LogConfig, now_ms: int, high_watermark: int) -> int:
-    """Segments that retention by time or by size no longer keeps. It may be all of them."""
-    excess_bytes = segments.size_bytes - config.retention_bytes if config.retention_bytes >= 0 else -1
+def expired(segments: Segments, retention_ms: int, retention_bytes: int, now_ms: int, limit_offset: int) -> int:
+    """Segments that retention by time or by size no longer keeps, and that end at or below `limit_offset`.
+
+    It may be all of them. -1 is no limit of time, or of bytes.
+    """
+    excess_bytes = segments.size_bytes - retention_bytes if retention_bytes >= 0 else -1
     count = 0
     for segment in segments:
-        if segment.end_offset > high_watermark or not segment.size:
+        if segment.end_offset > limit_offset or not segment.size:
             break
-        if not (excess_bytes >= segment.size or _is_old(segment, config.retention_ms, now_ms)):
+        if not (excess_bytes >= segment.size or is_old(segment, retention_ms, now_ms)):
             break
         excess_bytes -= segment.size
         count += 1
     return count
 
 
-def _is_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
+def is_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
     if retention_ms < 0:
         return False
     newest_ms = segment.newest_ms()

@@ -14,13 +14,17 @@ from headrace.model import TopicPartition
 from headrace.storage.errors import WrongFormat
 
 MAGIC = b"HRLS"
-VERSION = 2
-"""1 did not tell where the first undecided transaction begins."""
+VERSION = 3
+"""1 did not tell where the first undecided transaction begins, 2 not where the log begins on this disk."""
 
 _HEAD = struct.Struct(">4sHII")
 _CRC_FROM = 10
 _TOPIC_BYTES = struct.Struct(">H")
-_FIELDS = {1: struct.Struct(">i16sqqqqqq"), VERSION: struct.Struct(">i16sqqqqqqq")}
+_FIELDS = {
+    1: struct.Struct(">i16sqqqqqq"),
+    2: struct.Struct(">i16sqqqqqqq"),
+    VERSION: struct.Struct(">i16sqqqqqqqq"),
+}
 
 
 class Remembered(NamedTuple):
@@ -36,6 +40,8 @@ class Remembered(NamedTuple):
     size_bytes: int
     undecided_from: int = -1
     """Where its first undecided transaction begins; -1 when that is not known."""
+    local_log_start_offset: int = -1
+    """Later than the log start where the tier has the rest; -1 when that is not known."""
 
 
 def encode_state(logs: Mapping[TopicPartition, Remembered]) -> bytes:

@@ -78,10 +78,13 @@ def _newest_in(segment: Segment, start_offset: int, limit_offset: int, best: Fou
 
 
 def _records(segment: Segment, position: int, header: BatchHeader) -> list[Record]:
+    return records_of(segment.log.read(position, header.size), header, f"{segment.log.path}, byte {position}")
+
+
+def records_of(raw: bytes, header: BatchHeader, where: str) -> list[Record]:
     """Nobody looked into the batch when it came: if its producer put nonsense inside, it counts as one record."""
-    raw = segment.log.read(position, header.size)
     if len(raw) < header.size or crc_of(raw, 0, len(raw)) != header.crc:
-        raise CorruptLog(f"{segment.log.path}, byte {position}: the batch fails its checksum.")
+        raise CorruptLog(f"{where}: the batch fails its checksum.")
     try:
         return read_records(raw, check_crc=False)
     except ProtocolError:

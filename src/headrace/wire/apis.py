@@ -73,7 +73,8 @@ APIS: Final = MappingProxyType(
             _api(
                 offsets.ListOffsetsRequest,
                 offsets.ListOffsetsResponse,
-                "Topics have no remote tier yet: its timestamps (-4, -5, -6) are answered as for an untiered topic.",
+                "Earliest local (-4), latest tiered (-5) and earliest pending upload (-6) never wait for the tier; "
+                "lookups by time may, each for its own partition.",
             ),
             _api(metadata.MetadataRequest, metadata.MetadataResponse),
             _api(

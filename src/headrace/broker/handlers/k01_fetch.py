@@ -3,24 +3,28 @@
 5 log start offset, 7 incremental sessions, 9 leader epochs, 10 zstd, 11 rack, 12 diverging epochs and current leader,
 13 topics by id, 15 replica state, 17 directory id, 18 high watermark of the fetcher (read, and not used).
 
-Not yet: preferred read replicas, quotas.
+What is in the tier alone is read there (broker.tier_fetching). Not yet: preferred read replicas, quotas.
 """
 
 import contextlib
 import logging
+from collections.abc import Collection
 
 from headrace.broker.broker import Broker
 from headrace.broker.current_leaders import current_leader, endpoints
 from headrace.broker.ownership_clients import claim_for_fetch
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
+from headrace.broker.tier_fetching import ask_for
+from headrace.broker.tier_loads import Want
 from headrace.core.acl import Operation
 from headrace.core.fetch_answer import Answer, Fetch, error_data, handed_over
-from headrace.core.fetch_entries import Replica, TopicKey
+from headrace.core.fetch_entries import Replica, TopicKey, View
 from headrace.core.fetch_session import Fetcher
 from headrace.core.fetch_sessions import Refusal
 from headrace.core.ownership import FETCH
 from headrace.core.ownership_gate import FETCH_ERRORS, Gated, Pass
+from headrace.core.producers import AbortedTransaction as Aborted
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.net.connection import Connection
@@ -76,6 +80,8 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
         request.reply(FetchResponse(error_code=verdict.error, responses=[]))
         return
     pending = _Pending(broker, request, fetcher.privileged)
+    if verdict.session.remote and broker.tier_reads is not None:
+        pending.refused = ask_for(broker.tier_reads, verdict, broker.config.remote_fetch_max_wait_ms)
     if sessions.park(verdict):
         request.forget_body()
         broker.fetch_events.park(verdict, pending)
@@ -121,7 +127,7 @@ def _refuse_node(body: FetchRequest, error: ErrorCode) -> FetchResponse:
 class _Pending:
     """A fetch request that is to be answered, now or later."""
 
-    __slots__ = ("_broker", "_failures", "_is_node", "_request", "_session_epoch")
+    __slots__ = ("_broker", "_failures", "_is_committed", "_is_node", "_request", "_session_epoch", "refused")
 
     def __init__(self, broker: Broker, request: Request[FetchRequest], is_node: bool) -> None:
         self._is_node = is_node
@@ -129,6 +135,9 @@ class _Pending:
         self._request = request
         self._session_epoch = request.body.session_epoch
         self._failures: list[tuple[Hosted, OSError | CorruptLog]] = []
+        self._is_committed = False
+        self.refused: Collection[Replica] = ()
+        """The tier is asked for too much already."""
 
     @property
     def connection(self) -> Connection:
@@ -137,6 +146,7 @@ class _Pending:
     def answer(self, fetch: Fetch) -> int:
         broker, request = self._broker, self._request
         fetch.bytes_max = min(fetch.bytes_max, request.connection.answer_bytes_max)
+        self._is_committed = fetch.session.view is View.STABLE
         answer = broker.fetch_events.sessions.build(
             fetch, self._read, broker.clock.monotonic_ms(), find_aborted=self._aborted
         )
@@ -169,17 +179,35 @@ class _Pending:
             if verdict:
                 return b"" if verdict is Pass.WAITS else FETCH_ERRORS[verdict]
         try:
-            records = replica.log.read(offset, bytes_max, limit_offset, at_least_one)
+            if offset < replica.local_log_start_offset:
+                records = self._read_remote(replica, offset, bytes_max, limit_offset, at_least_one)
+                if isinstance(records, ErrorCode):
+                    return records
+            else:
+                records = replica.log.read(offset, bytes_max, limit_offset, at_least_one)
         except (OSError, CorruptLog) as failure:
             # Told to the broker after the answer: what it does about it may touch the very session being read.
             self._failures.append((replica, failure))
             return ErrorCode.KAFKA_STORAGE_ERROR
         return records if self._request.version >= ZSTD_SINCE else _ahead_of_zstd(records)
 
+    def _read_remote(
+        self, replica: Hosted, offset: int, bytes_max: int, limit_offset: int, at_least_one: bool
+    ) -> Buffer | ErrorCode:
+        reads = self._broker.tier_reads
+        if reads is None or replica in self.refused:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return reads.read(Want(replica, offset, self._is_committed), bytes_max, limit_offset, at_least_one)
+
     def _aborted(self, replica: Replica, offset: int, records: Buffer) -> list[AbortedTransaction] | ErrorCode:
         assert isinstance(replica, Hosted)
+        found: list[Aborted] = []
+        is_complete = False
         try:
-            found = replica.log.aborted_in(offset, records)
+            if offset < replica.local_log_start_offset and self._broker.tier_reads is not None:
+                found, is_complete = self._broker.tier_reads.aborted_in(Want(replica, offset, True), records)
+            if not is_complete:
+                found += replica.log.aborted_in(offset, records)
         except (OSError, CorruptLog) as failure:
             self._failures.append((replica, failure))
             return ErrorCode.KAFKA_STORAGE_ERROR

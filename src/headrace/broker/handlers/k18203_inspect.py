@@ -4,6 +4,9 @@ failed    partitions that this node follows and has given up until their next le
 sessions  the fetch sessions of this node: consumers' and followers'
 guard     partitions whose offsets are not told yet after a change of leaders
 own       who owns what here, since when, and who was refused last; arguments are groups, none for all
+tier      what of the partitions that this node leads is in the tier, and which segments belong to their logs;
+          arguments are names of topics, none for all
+why       why a replica leads a partition, and who is passed over; arguments are a topic and a partition of it
 replicas  partitions that this node leads, and how far their followers are; arguments are names of topics, none for all
 """
 
@@ -11,12 +14,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.broker import ownership_inspection
+from headrace.broker import ownership_inspection, tier_inspection
 from headrace.broker.broker import Broker
 from headrace.broker.partitions import Hosted
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
 from headrace.core.leading import UNKNOWN_OFFSET, FollowerState
+from headrace.core.thin import why
 from headrace.errors import ErrorCode
 from headrace.wire.messages.inspection import InspectRequest, InspectResponse
 
@@ -113,6 +117,19 @@ def _own(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
     return {"own": ownership_inspection.tell(broker, args)}
 
 
+def _tier(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
+    return {"tier": tier_inspection.tell(broker, args)}
+
+
+def _why(broker: Broker, args: Sequence[str]) -> dict[str, Any]:
+    """Empty when there is no such partition."""
+    name, index = args if len(args) == 2 else ("", "")
+    topic = broker.image.topics.get(name)
+    if topic is None or not index.isdecimal() or int(index) >= len(topic.partitions):
+        return {"why": []}
+    return {"why": [why(broker.image, topic, int(index), broker.clock.wall_ms())]}
+
+
 def _followers(partition: Hosted, now_ms: int) -> list[dict[str, Any]]:
     """`lag` is none as long as the follower has not fetched since the leadership began."""
     leadership, log_end = partition.leadership, partition.log_end_offset
@@ -140,4 +157,6 @@ KINDS: dict[str, Callable[[Broker, Sequence[str]], dict[str, Any]]] = {
     "guard": _guard,
     "own": _own,
     "replicas": _replicas,
+    "tier": _tier,
+    "why": _why,
 }

@@ -17,7 +17,8 @@ PREFERRED, UNCLEAN = 0, 1
 MESSAGES = {
     ErrorCode.REQUEST_TIMED_OUT: "It is not known yet whether the leader has changed",
     ErrorCode.ELECTION_NOT_NEEDED: "The partition is led as it should be",
-    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The first replica cannot lead now, or the leader did not step down",
+    ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "The first replica cannot lead now, has too little on its own disk "
+    "(headrace cluster why), or the leader did not step down",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "No replica is there to lead",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "There is no such partition",
 }

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headrace.broker.broker import Broker
+from headrace.broker.local_coverage import coverage_told
 from headrace.broker.requests import Request
 from headrace.controller.isr_changes import Proposal
 from headrace.core.acl import Operation
@@ -62,8 +63,16 @@ def _proposal(key: tuple[bytes, int], asked: AlterPartitionPartitionData, versio
         isr = [IsrMember(member.broker_id, member.broker_epoch) for member in asked.new_isr_with_epochs]
     else:
         isr = [IsrMember(broker_id, NO_EPOCH) for broker_id in asked.new_isr]
-    recovering = asked.leader_recovery_state == RECOVERING
-    return Proposal(*key, asked.leader_epoch, isr, recovering, asked.partition_epoch, asked.resume)
+    return Proposal(
+        *key,
+        asked.leader_epoch,
+        isr,
+        asked.leader_recovery_state == RECOVERING,
+        asked.partition_epoch,
+        asked.resume,
+        {m.broker_id: told for m in asked.new_isr_with_epochs if (told := coverage_told(m)) is not None},
+        asked.log_start_offset,
+    )
 
 
 def _result(index: int, settled: PartitionRecord | ErrorCode) -> AlterPartitionPartitionResult:

@@ -4,7 +4,7 @@ from typing import Final
 
 from headrace.wire.messages.produce import LeaderIdAndEpoch, NodeEndpoint
 from headrace.wire.struct import Message, Struct
-from headrace.wire.types import ZERO_UUID, Int8, Int16, Int32, Int64, Records, String, Uuid, field, tagged
+from headrace.wire.types import ZERO_UUID, Bool, Int8, Int16, Int32, Int64, Records, String, Uuid, field, tagged
 
 NO_HIGH_WATERMARK: Final = 0x7FFFFFFFFFFFFFFF
 """What a fetcher says that does not tell the high watermark it knows."""
@@ -16,6 +16,8 @@ class ReplicaState(Struct):
 
 
 class FetchPartition(Struct):
+    """The last four are Headrace's own: what a follower of a tiered partition has on its own disk."""
+
     partition: Int32
     current_leader_epoch: Int32 = field(default=-1, since=9)
     fetch_offset: Int64
@@ -24,6 +26,10 @@ class FetchPartition(Struct):
     partition_max_bytes: Int32
     replica_directory_id: Uuid = tagged(0, default=ZERO_UUID, since=17)
     high_watermark: Int64 = tagged(1, default=NO_HIGH_WATERMARK, since=18)
+    local_log_start_offset: Int64 = tagged(10000, default=-1, since=12)
+    coverage_since_ms: Int64 = tagged(10001, default=-1, since=12)
+    local_bytes: Int64 = tagged(10002, default=-1, since=12)
+    at_local_retention: Bool = tagged(10003, default=False, since=12)
 
 
 class FetchTopic(Struct):

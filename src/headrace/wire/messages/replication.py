@@ -5,17 +5,24 @@ from headrace.wire.types import Bool, Int8, Int16, Int32, Int64, Uuid, field, ta
 
 
 class BrokerState(Struct):
-    """A member of the ISR that a leader proposes. Epoch -1 is that of a caller who knows none."""
+    """A member of the ISR that a leader proposes. Epoch -1 is that of a caller who knows none.
+
+    The last four are Headrace's own: what it has of a tiered partition on its own disk.
+    """
 
     broker_id: Int32
     broker_epoch: Int64 = -1
+    local_log_start_offset: Int64 = tagged(10000, default=-1)
+    coverage_since_ms: Int64 = tagged(10001, default=-1)
+    local_bytes: Int64 = tagged(10002, default=-1)
+    at_local_retention: Bool = tagged(10003, default=False)
 
 
 class AlterPartitionPartitionData(Struct):
     """Kafka calls it PartitionData, as it calls another struct of Fetch.
 
     `resume` asks for the committed ISR again under the next partition epoch: nothing else that was sent under this
-    one can be written after that. It is Headrace's own.
+    one can be written after that. It is Headrace's own, and so is the log start, which is that of a tiered partition.
     """
 
     partition_index: Int32
@@ -25,6 +32,7 @@ class AlterPartitionPartitionData(Struct):
     leader_recovery_state: Int8 = 0
     partition_epoch: Int32
     resume: Bool = tagged(10012, default=False)
+    log_start_offset: Int64 = tagged(10013, default=-1)
 
 
 class AlterPartitionTopicData(Struct):

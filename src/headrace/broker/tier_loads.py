@@ -1,0 +1,207 @@
+"""What is on its way from the tier: so many loads at once, each with its room in the cache before it begins.
+
+What somebody waits for goes before what is read ahead. A segment that could not be read is left alone for a while.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from headrace.broker.tier_metrics import Counts
+from headrace.core.tier_rows import Section, SegmentRow
+from headrace.errors import CorruptLog, ErrorCode
+from headrace.runtime import Clock
+from headrace.tier.read_cache import ReadCache
+from headrace.tier.store import ObjectMissing, ObjectStore, StoreUnavailable
+
+log = logging.getLogger(__name__)
+
+BACKOFF_MS = 1_000
+FAILURES_MAX = 1_000
+ROOM_WAIT_S = 0.25
+
+
+class RemotePartition(Protocol):
+    """What is asked of a partition whose older part is in the tier."""
+
+    @property
+    def local_log_start_offset(self) -> int: ...
+
+
+class Want(NamedTuple):
+    """What somebody will read next. `is_committed`: with the transactions that it must leave out."""
+
+    partition: RemotePartition
+    offset: int
+    is_committed: bool
+
+
+class Load(NamedTuple):
+    partition: RemotePartition
+    key: tuple[str, str | int]
+    """The segment, and where in its log, or what else of it."""
+    row: SegmentRow
+    object_key: str
+    section: Section
+    weight: int
+    """Of what is kept of it."""
+    keep: Callable[[bytes, bool], None]
+    """Takes the bytes, and whether nobody waits for them yet. Raises CorruptLog."""
+
+
+class _Failure(NamedTuple):
+    """`error` is told to readers; without one they wait, and it is tried again."""
+
+    until_ms: int
+    error: ErrorCode | None
+
+
+class TierLoads:
+    """`next_load` says what must come first for a want, None if nothing need or can; `loaded` is told then."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        store: ObjectStore,
+        cache: ReadCache,
+        next_load: Callable[[Want], Load | None],
+        loaded: Callable[[RemotePartition], None],
+        counts_of: Callable[[RemotePartition], Counts],
+        running_max: int,
+        waiting_max: int,
+    ) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._store = store
+        self._cache = cache
+        self._next_load = next_load
+        self._loaded = loaded
+        self._counts_of = counts_of
+        self._running_max = running_max
+        self._waiting_max = waiting_max
+        self._waiting: dict[Want, None] = {}
+        self._running: dict[tuple[str, str | int], list[Want]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failures: dict[str, _Failure] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        return len(self._running)
+
+    @property
+    def idle_share(self) -> float:
+        """Of what may run at once."""
+        return 1 - len(self._running) / self._running_max
+
+    def ask(self, want: Want) -> bool:
+        """Loads what is missing. False when too much is asked for already."""
+        if want in self._waiting or any(want in wants for wants in self._running.values()):
+            return True
+        if len(self._waiting) >= self._waiting_max:
+            self._counts_of(want.partition).fetch_errors += 1
+            return False
+        self._waiting[want] = None
+        self._pump()
+        return True
+
+    def ahead(self, load: Load) -> bool:
+        """Loads it if nobody is kept waiting for it. False if not now."""
+        if load.key in self._running:
+            return True
+        if self._waiting or len(self._running) >= self._running_max or self.is_failed(load.row):
+            return False
+        return self._start(load, None)
+
+    def is_failed(self, row: SegmentRow) -> bool:
+        """It was tried a moment ago."""
+        failure = self._failures.get(row.id)
+        return failure is not None and failure.until_ms > self._clock.monotonic_ms()
+
+    def error_of(self, row: SegmentRow) -> ErrorCode | None:
+        """Why it cannot be read; None if it can, or if that will be tried again by itself."""
+        return self._failures[row.id].error if self.is_failed(row) else None
+
+    def fail(self, partition: RemotePartition, row: SegmentRow, error: ErrorCode | None, why: str) -> None:
+        self._counts_of(partition).fetch_errors += 1
+        log.warning("remote segment %d (%s) cannot be read: %s", row.base_offset, row.id, why)
+        if len(self._failures) >= FAILURES_MAX:
+            self._failures.clear()
+        self._failures[row.id] = _Failure(self._clock.monotonic_ms() + BACKOFF_MS, error)
+
+    def _pump(self) -> None:
+        told: dict[RemotePartition, None] = {}
+        for want in list(self._waiting):
+            if len(self._running) >= self._running_max:
+                break
+            load = self._next_load(want)
+            if load is None:
+                del self._waiting[want]
+                told[want.partition] = None
+            elif load.key in self._running:
+                del self._waiting[want]
+                self._running[load.key].append(want)
+            elif self._start(load, want):
+                del self._waiting[want]
+            else:
+                self._pump_later()
+                break
+        for partition in told:
+            self._loaded(partition)
+
+    def _pump_later(self) -> None:
+        """All room is taken by what somebody will read soon, or by what is on its way."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(ROOM_WAIT_S, self._pump_again)
+
+    def _pump_again(self) -> None:
+        self._timer = None
+        self._pump()
+
+    def _start(self, load: Load, want: Want | None) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        if not self._cache.make_room(load.weight, now_ms, row_id=load.row.id, is_ahead=want is None):
+            return False
+        self._running[load.key] = [] if want is None else [want]
+        task = self._loop.create_task(self._run(load))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return True
+
+    async def _run(self, load: Load) -> None:
+        start, size = load.section
+        counts = self._counts_of(load.partition)
+        counts.fetch_requests += 1
+        data: bytes | None = None
+        try:
+            data = await self._store.get(load.object_key, start, start + size) if size else b""
+            counts.fetched_bytes += size
+            self._failures.pop(load.row.id, None)
+        except StoreUnavailable as failure:
+            self.fail(load.partition, load.row, None, str(failure))
+        except ObjectMissing as failure:
+            self.fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, f"there is no object {failure}")
+        finally:
+            self._cache.give_back(load.weight)
+            wants = self._running.pop(load.key)
+        if data is not None:
+            try:
+                load.keep(data, not wants)
+            except CorruptLog as failure:
+                self.fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        self._waiting = dict.fromkeys([*wants, *self._waiting])
+        self._pump()
+
+    async def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
