@@ -19,8 +19,8 @@ SEEDS ?= 2000
 # Processes in which tests run that start no foreign client: most of them wait most of the time.
 # `make test WORKERS=0 ARGS='-s -k produce'` is for a close look.
 WORKERS ?= 4
-# Foreign clients leave threads and sockets behind in their process.
-ALONE := tests/interop tests/cluster
+# Foreign clients leave threads and sockets behind in their process, and Spark needs the machine for itself.
+ALONE := tests/interop tests/cluster tests/spark/jvm
 # ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
 

@@ -1,8 +1,9 @@
 """Who may import whom, as data, and the check of it: `python -m tools.imports`.
 
 The direction is `node > broker > controller | tier > storage | metadata | net > core | wire > names` for the server and
-`own > client > net > core | wire > names` for the client; the composition roots, node, client and withdrawal, may
-also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both columns.
+`spark > own > client | tier > net > core | wire > names` for the client; the composition roots, node, client and
+withdrawal, may also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both
+columns.
 """
 
 import ast
@@ -39,6 +40,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "withdrawal": PURE | {"storage", "metadata", "system"},
     "client": PURE | {"net", "system"},
     "own": PURE | {"client", "net"},
+    "spark": PURE | {"client", "own", "net", "system", "tier"},
     "sim": PURE
     | {"storage", "tier", "metadata", "net", "controller", "broker", "node", "node_config", "client", "own"},
     "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim", "tier"},
@@ -57,6 +59,8 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "core": frozenset({"msgspec"}),
     "cli": frozenset({"cyclopts", "rich", "uvloop"}),
     "testing": frozenset({"pytest"}),
+    # The extra `spark`; nobody else imports them, so that a broker and a client need none of them.
+    "spark": frozenset({"pyspark", "pyarrow", "numba", "numpy"}),
 }
 """What a package may use of other people's code. A new name here needs its reason in docs/ARCHITECTURE.md."""
 

@@ -44,6 +44,15 @@ class BrokerConfig:
     broker_session_timeout_ms: int = whole(
         9_000, "How long a node that nobody hears of counts as running.", low=1_000, high=INT_MAX
     )
+    commit_group_max_attempts: int = whole(
+        20_000, "How many attempts at one batch of a Spark query may be open at one time.", low=1, high=INT_MAX
+    )
+    commit_group_retention_ms: int = whole(
+        -1,
+        "How long the last committed batch of a Spark query is remembered; -1: for ever. An older checkpoint that is "
+        "started again after that time writes its batches once more.",
+        low=-1,
+    )
     compression_type: str = word(
         "producer",
         "Default of the topic setting compression.type.",

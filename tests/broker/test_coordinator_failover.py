@@ -1,20 +1,18 @@
 """Ttxn-1: the coordinator dies in every state of a transaction, with the state's record committed, only copied, or only
 written by itself. What comes of it is what the log says, and never both ends."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from headrace.broker.coordinators.transactions import Kept
-from headrace.core.internal_topics import TRANSACTION_STATE
+from headrace.broker.coordinators.kept import Kept
 from headrace.core.transaction import State, Transaction
 from headrace.errors import ErrorCode
+from tests.broker.dying import HOWS, WRITTEN, begins, die_in
 from tests.broker.trio import Trio, play
 from tests.broker.txn_owner import (
     SETTINGS,
     Owner,
-    alone,
     committed_values,
     coordinator_of,
     first_of,
@@ -27,56 +25,6 @@ from tests.broker.txn_owner import (
     settled,
     until_in_state,
 )
-
-COMMITTED, COPIED, WRITTEN = "committed", "copied", "written"
-HOWS = (COMMITTED, COPIED, WRITTEN)
-
-Ask = Callable[[], Awaitable[int]]
-
-
-def deaf(trio: Trio, node_id: int) -> None:
-    """What the node writes reaches the others, who wait for it; that it did does not reach the node."""
-    for other in other_nodes(node_id):
-        trio.world.network.cut(trio.world.nodes[other - 1].host, trio.world.nodes[node_id - 1].host)
-
-
-async def die_in(trio: Trio, how: str, begin: Callable[[], object], is_in_force: Callable[[], bool]) -> None:
-    """The coordinator dies when what `begin` begins has come as far as `how` says."""
-    node_id = await coordinator_of(trio)
-    log = trio.partition(node_id, 0, TRANSACTION_STATE)
-    before = log.log_end_offset
-    # Whoever waits for news does so by now.
-    await asyncio.sleep(0.2)
-    if how == COPIED:
-        deaf(trio, node_id)
-    elif how == WRITTEN:
-        alone(trio, node_id)
-    begin()
-    if how == COMMITTED:
-        await trio.until(is_in_force)
-    else:
-        await trio.until(lambda: log.log_end_offset > before)
-        if how == COPIED:
-            copies = [trio.partition(other, 0, TRANSACTION_STATE) for other in other_nodes(node_id)]
-            await trio.until(lambda: all(copy.log_end_offset > before for copy in copies))
-        assert log.high_watermark == before
-    if how == WRITTEN:
-        trio.world.nodes[node_id - 1].lose_power()  # a process that dies leaves its machine to send what it had to say
-    else:
-        trio.world.nodes[node_id - 1].kill()
-    trio.world.network.heal_all()
-    await trio.until(lambda: any(is_coordinating(trio, other) for other in other_nodes(node_id)))
-
-
-def begins(ask: Ask) -> Callable[[], object]:
-    """Asked, and nobody waits for the answer, which never comes."""
-
-    def begin() -> object:
-        task = asyncio.ensure_future(ask())
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return task
-
-    return begin
 
 
 def state_at(trio: Trio, node_id: int, state: State) -> Callable[[], bool]:

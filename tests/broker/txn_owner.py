@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from headrace.broker.coordinators.transactions import Kept
+from headrace.broker.coordinators.kept import Kept
 from headrace.client import Consumer
 from headrace.core.transaction import Claim, State
 from headrace.errors import ErrorCode

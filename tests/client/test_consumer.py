@@ -71,6 +71,25 @@ async def test_records_come_in_order_with_everything_they_carry() -> None:
         assert values(await read(consumer, 1)) == [b"d"]
 
 
+async def test_whole_fetches_are_handed_out_and_nothing_is_fetched_from_an_end_on() -> None:
+    async with broker_with_log(1) as (broker, log), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
+        log.append(T0, b"a", b"b")
+        log.append(T0, b"c")
+        consumer.assign([T0])
+        consumer.seek(T0, 1, until=2)
+        fetched = await consumer.poll_fetched(10_000)
+        assert fetched is not None
+        assert (fetched.partition, fetched.position) == (T0, 1)
+        assert bytes(fetched.data).startswith(log.batches[T0][0])
+        assert await consumer.position(T0) == fetched.end >= 2
+        asked = len(fetches(broker))
+        log.append(T0, b"d")
+        assert await consumer.poll_fetched(100) is None
+        assert len(fetches(broker)) == asked
+        consumer.seek(T0, 0)
+        assert values(await read(consumer, 4)) == [b"a", b"b", b"c", b"d"]
+
+
 async def test_a_session_lists_only_what_changed() -> None:
     async with broker_with_log() as (broker, log), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
         consumer.assign([T0, T1, T2])

@@ -11,6 +11,7 @@ from headrace.core.transaction import (
     Claim,
     State,
     Transaction,
+    begun_after,
     completed,
     ended,
     fenced,
@@ -227,6 +228,13 @@ def test_states_have_the_names_that_kafkas_tools_know() -> None:
         "Dead",
         "PrepareEpochFence",
     ]
+
+
+def test_a_producer_id_that_is_used_again_begins_under_the_next_epoch() -> None:
+    begun = begun_after(Claim(5, 3), 60_000, 2_000)
+    fresh = initialised(None, None, 60_000, 2_000, 5)
+    assert isinstance(fresh, Transaction)
+    assert begun == replace(fresh, epoch=4)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from headrace.sim.run import Scenario
 from tests.hunt.budget import seed as hunt_seed
-from tests.sim.planted import GROUPING, OWNING, PLANTS, TIERED, TRANSACTING
+from tests.sim.planted import DRIVING, GROUPING, OWNING, PLANTS, TIERED, TRANSACTING
 from tests.sim.search import told, verdicts
 
 SEEDS = int(os.environ.get("HUNT_SEEDS", "2000"))
@@ -31,6 +31,7 @@ def test_a_planted_bug_is_found(plant: str) -> None:
     [
         (Scenario(), SEEDS),
         (TRANSACTING, SEEDS // 5),
+        (DRIVING, SEEDS // 5),
         (OWNING, SEEDS // 5),
         (GROUPING, SEEDS // 5),
         (Scenario(transactors=2, owners=3), SEEDS // 20),
@@ -41,6 +42,7 @@ def test_a_planted_bug_is_found(plant: str) -> None:
     ids=[
         "records",
         "transactions",
+        "batches",
         "owners",
         "groups",
         "transactions and owners",

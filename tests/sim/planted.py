@@ -1,13 +1,15 @@
 """Bugs planted on purpose: each takes one rule away. The simulator has to find every one of them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import pytest
 
 from headrace.broker.coordinators import state_log
+from headrace.broker.coordinators.commit_groups import CommitGroups
 from headrace.broker.coordinators.groups import Groups
+from headrace.broker.coordinators.queries import Query
 from headrace.broker.handlers.k00_produce import _Produce
 from headrace.broker.ownership_grants import Grants
 from headrace.broker.ownership_keys import KeyWriter, Written
@@ -15,6 +17,7 @@ from headrace.controller.fence import FencedStore
 from headrace.controller.moves import Moves
 from headrace.core import election
 from headrace.core.cluster import IsrMember
+from headrace.core.commit_group import Handle
 from headrace.core.group import Group
 from headrace.core.group_effects import Store
 from headrace.core.leading import UNKNOWN_OFFSET, Leadership
@@ -110,7 +113,21 @@ def _stored(groups: Groups, group: Group, store: Store) -> None:
     groups.settle(group)
 
 
+_rows = CommitGroups._rows
+
+
+def _whoever_is_left(
+    groups: CommitGroups, index: int, handles: Sequence[Handle], written_out: dict[Any, Any]
+) -> list[Any]:
+    """Attempts that have timed out are passed over, and the rest of the batch is committed."""
+    rows = _rows(groups, index, handles, written_out)
+    if isinstance(rows, list):
+        return rows
+    return _whoever_is_left(groups, index, [one for one in handles if one.transactional_id not in rows], written_out)
+
+
 TRANSACTING = Scenario(transactors=2)
+DRIVING = Scenario(drivers=2)
 OWNING = Scenario(owners=3)
 GROUPING = Scenario(members=3)
 TIERED = Scenario(tier=True)
@@ -141,6 +158,16 @@ PLANTS = {
         7,
         frozenset({"lost transaction", "torn transaction", "aborted read", "no recovery"}),
         TRANSACTING,
+    ),
+    "batch: once": Plant(Query, "is_over", lambda *_: False, 0, frozenset({"doubled batch"}), DRIVING),
+    "batch: whole": Plant(CommitGroups, "_rows", _whoever_is_left, 1, frozenset({"torn batch", "lost batch"}), DRIVING),
+    "batch: decision": Plant(
+        state_log._Led,
+        "wait",
+        _answered_at_once,
+        0,
+        frozenset({"doubled batch", "torn batch", "lost batch", "stray batch", "batch going back"}),
+        DRIVING,
     ),
     "own: followers": Plant(Leadership, "is_followed_to", lambda *_: True, 64, DISPLACED, OWNING),
     "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),

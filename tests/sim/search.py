@@ -39,11 +39,12 @@ def told(verdict: Verdict, scenario: Scenario | None = None) -> str:
     violations = "\n".join(str(violation) for violation in verdict.violations[:5])
     wanted = scenario or Scenario()
     transactors = f" --transactors {wanted.transactors}" if wanted.transactors else ""
+    drivers = f" --drivers {wanted.drivers}" if wanted.drivers else ""
     owners = f" --owners {wanted.owners}" if wanted.owners else ""
     members = f" --members {wanted.members}" if wanted.members else ""
     clerks = f" --clerks {wanted.clerks}" if wanted.clerks else ""
     tier = " --tier" if wanted.tier else ""
-    return f"headrace sim --seed {verdict.seed}{transactors}{owners}{members}{clerks}{tier}\n{violations}"
+    return f"headrace sim --seed {verdict.seed}{transactors}{drivers}{owners}{members}{clerks}{tier}\n{violations}"
 
 
 def find_planted(name: str) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.sim.run import Scenario, run_seed
-from tests.sim.planted import GROUPING, OWNING, TIERED, TRANSACTING
+from tests.sim.planted import DRIVING, GROUPING, OWNING, TIERED, TRANSACTING
 from tests.sim.search import told
 
 TRANSACTING_SEEDS = 30
+DRIVING_SEEDS = 30
 OWNING_SEEDS = 30
 GROUPING_SEEDS = 30
 TIERED_SEEDS = 10
@@ -40,6 +41,12 @@ def keep_every_promise(part: int, seeds: int, scenario: Scenario) -> None:
 def test_transactions_are_whole_or_not_there(part: int) -> None:
     """Ttxn-7, and with it 1, 2 and 3, in the order that these seeds bring them."""
     keep_every_promise(part, TRANSACTING_SEEDS, TRANSACTING)
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_batches_of_queries_are_there_once_and_whole(part: int) -> None:
+    """Tcg-1, 2, 3, 4, 6, 8 and 9, in the order that these seeds bring them."""
+    keep_every_promise(part, DRIVING_SEEDS, DRIVING)
 
 
 @pytest.mark.parametrize("part", range(PARTS))

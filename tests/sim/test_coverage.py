@@ -22,7 +22,8 @@ logging.disable(logging.CRITICAL)
 from headrace.sim.run import Scenario, run_seed
 for seed in range(int(sys.argv[1])):
     wanted = {'transactors': seed % 2 * 2, 'owners': seed // 2 % 2 * 3, 'members': (3, 0, 3)[seed % 3]}
-    run_seed(seed, Scenario(clerks=1 + seed % 2, tier=seed % 4 in (1, 2), **wanted))
+    tier, drivers = seed % 4 in (1, 2), seed % 4 // 3 * 2
+    run_seed(seed, Scenario(clerks=1 + seed % 2, drivers=drivers, tier=tier, **wanted))
 coverage.stop()
 lines = dict.fromkeys(PARTS, 0), dict.fromkeys(PARTS, 0)
 for path in coverage.get_data().measured_files():

@@ -11,7 +11,8 @@ from headrace.core.coverage import CoverageRecord, LocalCoverage, ReplicaCoverag
 from headrace.metadata import records
 from headrace.metadata.store import Cmp, Put
 from headrace.sim.electing import MUDDLED_S, SETTLED_S, ElectionObserver
-from headrace.sim.history import Elected, History
+from headrace.sim.history import History
+from headrace.sim.tier_history import Elected
 from headrace.sim.world import START_WALL_MS, World
 from tests.sim.test_truth import TOPIC_ID
 

@@ -32,7 +32,8 @@ def test_a_seed_goes_the_same_way_twice() -> None:
 def test_a_seed_goes_the_same_way_in_every_process() -> None:
     code = (
         "from headrace.sim.run import *; "
-        "all_of = lambda t: Scenario(transactors=t, owners=t, members=t, clerks=t, tier=t > 0); "
+        "all_of = lambda t: Scenario("
+        "transactors=t, drivers=t, owners=t, members=t, clerks=t, tier=t > 0); "
         "print([run_seed(3, all_of(t)).digest for t in (0, 2)])"
     )
     digests = [

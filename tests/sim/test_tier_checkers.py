@@ -9,8 +9,9 @@ from headrace.core.election import elect, elect_preferred
 from headrace.errors import ErrorCode
 from headrace.model import TopicPartition
 from headrace.sim.checkers import check
-from headrace.sim.history import (
-    Acked,
+from headrace.sim.history import Acked, Event, Final, Read
+from headrace.sim.tier_checkers import first_missing, may_lead
+from headrace.sim.tier_history import (
     Answered,
     Began,
     Covered,
@@ -19,16 +20,12 @@ from headrace.sim.history import (
     DeleteAsked,
     DeleteDone,
     Elected,
-    Event,
-    Final,
     Orphan,
     Passed,
     PointerMoved,
-    Read,
     Span,
     TurnedAway,
 )
-from headrace.sim.tier_checkers import first_missing, may_lead
 from tests.core.test_election import broker
 from tests.core.test_election import nodes as live_nodes
 from tests.sim.test_own_checkers import kinds

@@ -6,7 +6,8 @@ from headrace.core.tier_rows import Manifest
 from headrace.metadata import records
 from headrace.metadata.store import Cmp, Put
 from headrace.model import TopicPartition
-from headrace.sim.history import Damaged, Dangling, Event, History, Orphan
+from headrace.sim.history import Event, History
+from headrace.sim.tier_history import Damaged, Dangling, Orphan
 from headrace.sim.tier_observer import EXPIRY_S_MAX, TierObserver
 from headrace.sim.world import World
 from headrace.tier import layout

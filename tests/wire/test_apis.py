@@ -41,6 +41,7 @@ ADVERTISED = {
     "ListTransactions": (66, 0, 2),
     "DescribeTopicPartitions": (75, 0, 0),
     "Own": (18200, 0, 0),
+    "CommitGroup": (18201, 0, 0),
     "Inspect": (18203, 0, 0),
 }
 

@@ -1,10 +1,12 @@
 """Records of `__transaction_state`, byte for byte as Kafka's schemas have them."""
 
 import struct
+from dataclasses import replace
 
 import pytest
 
-from headrace.core.transaction import State, Transaction
+from headrace.core.commit_group import Decision, decision_entry, decision_tombstone, read_decision
+from headrace.core.transaction import Claim, State, Transaction
 from headrace.core.transaction_log import entry_of, read_entry, tombstone_of
 from headrace.wire.errors import ProtocolError
 
@@ -65,3 +67,24 @@ def test_other_kinds_of_keys_are_passed_over_and_other_values_are_not() -> None:
     status_at = 2 + 8 + 2 + 4
     with pytest.raises(ProtocolError, match="state 99"):
         read_entry(key, value[:status_at] + b"\x63" + value[status_at + 1 :])
+
+
+DECISION = Decision(batch_id=7, run_id="r", decided_ms=2_000, winners=(Claim(5, 2),))
+
+
+def test_what_was_committed_of_a_query_is_written_under_a_key_that_kafka_passes_over() -> None:
+    key, value = decision_entry("q", DECISION)
+    assert key == struct.pack(">hh1s", 18_201, 1, b"q")
+    assert value == struct.pack(">hq", 0, 7) + b"\x02r" + struct.pack(">qbqhbb", 2_000, 2, 5, 2, 0, 0)
+    assert read_entry(key, value) is None
+    assert read_decision(key, value) == ("q", replace(DECISION, winners=()))
+    assert read_decision(memoryview(key), memoryview(value)) == ("q", replace(DECISION, winners=()))
+    assert read_decision(*decision_tombstone("q")) == ("q", None)
+    assert read_decision(*entry_of("id", OPEN)) is None and read_decision(None, value) is None
+
+
+@pytest.mark.parametrize("bad", [b"", b"\x00", b"\x00\x09", decision_entry("q", DECISION)[1][:-1]])
+def test_a_decision_that_cannot_be_read_is_an_error(bad: bytes) -> None:
+    key, _ = decision_entry("q", DECISION)
+    with pytest.raises(ProtocolError):
+        read_decision(key, bad)

@@ -11,7 +11,12 @@ from functools import partial
 from headrace.broker import tier_retention
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators import group_expiry
-from headrace.broker.coordinators.transaction_sweeps import abort_timed_out, forget_expired
+from headrace.broker.coordinators.transaction_sweeps import (
+    abort_timed_out,
+    forget_expired,
+    forget_finished,
+    forget_queries,
+)
 from headrace.broker.disk import FILES_LANE
 from headrace.broker.partitions import Hosted
 from headrace.core import verified
@@ -53,7 +58,13 @@ class Housekeeping:
             config.transaction_abort_timed_out_transaction_cleanup_interval_ms, partial(abort_timed_out, self._broker)
         )
         self._every(
+            config.transaction_abort_timed_out_transaction_cleanup_interval_ms, partial(forget_finished, self._broker)
+        )
+        self._every(
             config.transaction_remove_expired_transaction_cleanup_interval_ms, partial(forget_expired, self._broker)
+        )
+        self._every(
+            config.transaction_remove_expired_transaction_cleanup_interval_ms, partial(forget_queries, self._broker)
         )
 
     async def stop(self) -> None:

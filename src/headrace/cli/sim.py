@@ -28,6 +28,7 @@ def sim(
     minutes: Annotated[float | None, Parameter(help="As many as can be done in so many minutes.")] = None,
     brokers: Annotated[int, Parameter(help="Nodes in each cluster.")] = 3,
     transactors: Annotated[int, Parameter(help="Clients of each cluster that write in transactions.")] = 0,
+    drivers: Annotated[int, Parameter(help="Drivers of one Spark query in each cluster.")] = 0,
     owners: Annotated[int, Parameter(help="Clients of each cluster that own partitions in turn (`own`).")] = 0,
     members: Annotated[int, Parameter(help="Clients of each cluster that are one consumer group.")] = 0,
     clerks: Annotated[int, Parameter(help="Clients of each cluster that administer it, with mistakes.")] = 0,
@@ -36,14 +37,20 @@ def sim(
     ] = False,
     json: Json = False,
 ) -> int:
-    if min(transactors, owners, members, clerks) < 0:
-        raise UsageError("--transactors, --owners, --members and --clerks take numbers that are not negative")
+    if min(transactors, drivers, owners, members, clerks) < 0:
+        raise UsageError("--transactors, --drivers, --owners, --members and --clerks take no negative numbers")
     if (seeds is not None and seeds < 1) or (minutes is not None and not 0 < minutes < inf) or brokers < 1:
         raise UsageError("--seeds, --minutes and --brokers take numbers above zero")
     from headrace.sim.run import Scenario, shorten
 
     scenario = Scenario(
-        brokers=brokers, transactors=transactors, owners=owners, members=members, clerks=clerks, tier=tier
+        brokers=brokers,
+        transactors=transactors,
+        drivers=drivers,
+        owners=owners,
+        members=members,
+        clerks=clerks,
+        tier=tier,
     )
     first = secrets.randbits(SEED_BITS) if seed is None else seed
     total = seeds if seeds is not None or minutes is not None else 1
@@ -101,6 +108,8 @@ def _say_bad(failed: "Verdict", short: "Verdict", scenario: "Scenario", as_json:
     command = f"headrace sim --seed {failed.seed} --brokers {scenario.brokers}"
     if scenario.transactors:
         command += f" --transactors {scenario.transactors}"
+    if scenario.drivers:
+        command += f" --drivers {scenario.drivers}"
     if scenario.owners:
         command += f" --owners {scenario.owners}"
     if scenario.members:

@@ -1,7 +1,8 @@
-"""An async client of a Kafka cluster: `Producer`, `Consumer`, `Admin`."""
+"""An async client of a Kafka cluster: `Producer`, `Consumer`, `Admin`, `CommitGroups`."""
 
 from headrace.client.admin import Admin
 from headrace.client.batches import RecordMetadata
+from headrace.client.commit_group import BatchRefused, CommitGroups, Decided, Handle
 from headrace.client.consumer import Consumer
 from headrace.client.descriptions import (
     BrokerDescription,
@@ -28,21 +29,25 @@ from headrace.client.producer import Producer
 
 __all__ = [
     "Admin",
+    "BatchRefused",
     "BrokerDescription",
     "BufferFull",
     "ClusterDescription",
+    "CommitGroups",
     "Committed",
     "ConfigEntry",
     "ConfigSource",
     "Consumer",
     "ConsumerRecord",
     "CreatedTopic",
+    "Decided",
     "Elected",
     "ElectionType",
     "Fenced",
     "GroupDescription",
     "GroupListing",
     "GroupMember",
+    "Handle",
     "LogDirDescription",
     "LogDirPartition",
     "NewTopic",

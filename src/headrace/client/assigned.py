@@ -17,6 +17,7 @@ class Assigned:
     partition: TopicPartition
     position: int | None = None  # of the next record to hand out; None until it is known
     fetch_offset: int = -1  # of the next record to fetch: ahead of the position by what is fetched already
+    until: int | None = None  # nothing from this offset on is wanted
     reset_to: int | None = None  # an end of the partition at which to begin, once what is fetched is handed out
     paused: bool = False
     is_ready: bool = False  # stands in the consumer's line of partitions with records
@@ -27,6 +28,11 @@ class Assigned:
     high_watermark: int = -1
     log_start_offset: int = -1
     _fetched: deque[tuple[Fetched, Callable[[int], None]]] = field(default_factory=deque)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all that is wanted of it is fetched."""
+        return self.until is not None and self.fetch_offset >= self.until
 
     @property
     def has_fetched(self) -> bool:
@@ -49,10 +55,17 @@ class Assigned:
             self._fetched.popleft()
             on_released(fetched.size)
 
+    def take_fetched(self) -> Fetched:
+        """The oldest fetch, as it is."""
+        fetched, on_released = self._fetched.popleft()
+        self.position = fetched.end
+        on_released(fetched.size)
+        return fetched
+
     def move_to(self, offset: int) -> None:
         """What was fetched before is forgotten."""
         self.position = self.fetch_offset = offset
-        self.reset_to = None
+        self.until = self.reset_to = None
         self.error = self.trouble = None
         self.failures = self.retry_at_ms = 0
         self.forget_fetched()

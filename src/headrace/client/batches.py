@@ -2,11 +2,22 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
+from headrace.errors import KafkaError
 from headrace.model import Buffer, TopicPartition
 from headrace.runtime import Clock
-from headrace.wire.batch import SEQUENCE_MASK, NewRecord, build
+from headrace.wire.batch import (
+    SEQUENCE_MASK,
+    TRANSACTIONAL,
+    EncodedRecords,
+    NewRecord,
+    build,
+    encoded_records,
+    read_records,
+    seal,
+)
 from headrace.wire.compression import Codec
 
 
@@ -61,9 +72,30 @@ class Batch:
         self.failure = ""
         self.done: asyncio.Future[None] | None = None
 
+    @property
+    def count(self) -> int:
+        """Of its records."""
+        return len(self.pending)
+
     def add(self, pending: Pending) -> None:
         self.pending.append(pending)
         self.size += pending.size
+
+    def stored(self, topic: str, partition: int, base_offset: int, append_time_ms: int) -> None:
+        """Whoever waits for its records is told where they are."""
+        for index, (record, _, future) in enumerate(self.pending):
+            if not future.done():
+                offset = base_offset + index if base_offset >= 0 else -1
+                timestamp = record.timestamp if append_time_ms < 0 else append_time_ms
+                future.set_result(RecordMetadata(topic, partition, offset, timestamp))
+
+    def lost(self, error: KafkaError, is_told: bool) -> None:
+        """`is_told`: somebody hears of it, also if nobody asks the futures."""
+        for pending in self.pending:
+            if not pending.future.done():
+                pending.future.set_exception(error)
+                if is_told:
+                    pending.future.exception()
 
     def encoded(self, codec: Codec, identity: Identity | None) -> Buffer:
         if self.data is None:
@@ -92,6 +124,54 @@ class Batch:
             half.urgent = True
             for one in pending:
                 half.add(one)
+        if self.base_sequence >= 0:
+            first.base_sequence = self.base_sequence
+            second.base_sequence = (self.base_sequence + middle) & SEQUENCE_MASK
+        return first, second
+
+
+class ReadyBatch(Batch):
+    """One whose records were encoded by somebody else. Nobody waits for single records of it."""
+
+    __slots__ = ("_on_lost", "_records")
+
+    def __init__(self, now_ms: int, records: EncodedRecords, size: int, on_lost: Callable[[KafkaError], None]) -> None:
+        super().__init__(now_ms)
+        self._records = records
+        self._on_lost = on_lost
+        self.size = size
+        self.urgent = True  # nothing is added to it
+
+    @property
+    def count(self) -> int:
+        return self._records.record_count
+
+    def lost(self, error: KafkaError, _is_told: bool) -> None:
+        self._on_lost(error)
+
+    def encoded(self, _codec: Codec, identity: Identity | None) -> Buffer:
+        if self.data is None:
+            producer_id, epoch, transactional_id = identity or Identity(-1, -1)
+            self.data = seal(
+                self._records,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+                base_sequence=self.base_sequence,
+                attributes=TRANSACTIONAL if transactional_id is not None else 0,
+            )
+        return self.data
+
+    def halves(self) -> "tuple[Batch, Batch]":
+        """They are read and encoded once more, which is slow, and rare: a topic that takes only small batches."""
+        codec = self._records.codec
+        records = [NewRecord(*record[1:]) for record in read_records(seal(self._records))]
+        middle = len(records) // 2
+        halves = []
+        for part, size in ((records[:middle], self.size // 2), (records[middle:], self.size - self.size // 2)):
+            half = ReadyBatch(self.born_ms, encoded_records(part, codec), size, self._on_lost)
+            half.attempts = self.attempts
+            halves.append(half)
+        first, second = halves
         if self.base_sequence >= 0:
             first.base_sequence = self.base_sequence
             second.base_sequence = (self.base_sequence + middle) & SEQUENCE_MASK
@@ -138,6 +218,9 @@ class PartitionQueue:
         last.add(pending)
         return begun
 
+    def add_ready(self, batch: ReadyBatch) -> None:
+        self.waiting.append(batch)
+
     def is_due(self, now_ms: int, linger_ms: int) -> bool:
         """Whether the oldest waiting batch may leave now, as far as this partition is concerned."""
         return not self.gap and not self.failed and self.due_ms(linger_ms) <= now_ms
@@ -165,7 +248,7 @@ class PartitionQueue:
         self.in_flight.append(batch)
         if self.identity is not None and batch.base_sequence < 0:
             batch.base_sequence = self._next_sequence
-            self._next_sequence = (self._next_sequence + len(batch.pending)) & SEQUENCE_MASK
+            self._next_sequence = (self._next_sequence + batch.count) & SEQUENCE_MASK
         return batch.encoded(self._codec, self.identity)
 
     def is_oldest(self, batch: Batch) -> bool:

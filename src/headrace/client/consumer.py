@@ -11,7 +11,7 @@ from headrace.client.assigned import Assigned
 from headrace.client.beside import Beside
 from headrace.client.cluster import ASK_MS_MAX, Cluster
 from headrace.client.errors import NotReachable
-from headrace.client.fetched import ConsumerRecord
+from headrace.client.fetched import ConsumerRecord, Fetched
 from headrace.client.fetcher import READ_COMMITTED, Fetcher, FetchLimits
 from headrace.client.leaders import check_exists
 from headrace.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
@@ -92,13 +92,15 @@ class Consumer:
     def assignment(self) -> list[TopicPartition]:
         return list(self._assigned)
 
-    def seek(self, partition: TopicPartition, offset: int) -> None:
-        """The next record of that partition is the one at or after that offset."""
+    def seek(self, partition: TopicPartition, offset: int, until: int | None = None) -> None:
+        """The next record of that partition is the one at or after that offset. Once the record before `until` is
+        fetched, none is fetched ahead any more."""
         if offset < 0:
             raise ValueError(f"an offset is not negative, as {offset} is")
         assigned = self._find(partition)
         self._stop(assigned)
         assigned.move_to(offset)
+        assigned.until = until
         self._unsettled[assigned] = None
         self._news.set()
 
@@ -143,20 +145,44 @@ class Consumer:
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         await asyncio.sleep(0)  # a caller that polls in a loop lets the fetching go on
         while True:
-            self._news.clear()
             records = self._take(records_max)
             if records:
                 return records
-            self._prepare()
-            self._raise_failure()
-            left_ms = deadline_ms - self._clock.monotonic_ms()
-            if left_ms <= 0:
+            if not await self._wait_for_news(deadline_ms):
                 return []
-            try:
-                async with asyncio.timeout(min(left_ms, self._wake_ms) / 1000):
-                    await self._news.wait()
-            except TimeoutError:
-                pass
+
+    async def _wait_for_news(self, deadline_ms: int) -> bool:
+        """Until something happens to a partition, or it is time to look; False when the time is up."""
+        self._news.clear()
+        self._prepare()
+        self._raise_failure()
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            return False
+        try:
+            async with asyncio.timeout(min(left_ms, self._wake_ms) / 1000):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        return True
+
+    async def poll_fetched(self, timeout_ms: int) -> Fetched | None:
+        """For who decodes by itself: one fetch as it came, of whole batches. None, and KafkaError, as in `poll`."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        while not self._ready:
+            if not await self._wait_for_news(deadline_ms):
+                return None
+        assigned = self._ready.popleft()
+        fetched = assigned.take_fetched()
+        assigned.is_ready = assigned.has_fetched
+        if assigned.is_ready:
+            self._ready.append(assigned)
+        return fetched
+
+    def topic_id(self, topic: str) -> bytes | None:
+        """As the last metadata had it; None if it is not known. A topic that was made anew has another one."""
+        known = self._cluster.topics.get(topic)
+        return None if known is None else known.topic_id
 
     async def reach(self, timeout_ms: int) -> None:
         """Until a broker answers. NotReachable when none does in that time."""
@@ -343,6 +369,8 @@ class Consumer:
             self._failure = error
             raise
         for assigned, fetcher in list(self._routes.items()):
+            if assigned.is_done:
+                continue
             leader = self._cluster.leader(assigned.partition)
             if leader is not None and self._fetchers.get(leader.node_id) is fetcher:
                 fetcher.refresh(assigned)

@@ -38,12 +38,19 @@ class Fetched:
     without those of transactions that were rolled back."""
 
     def __init__(
-        self, partition: TopicPartition, data: Buffer, position: int, aborted: Sequence[Aborted] | None
+        self,
+        partition: TopicPartition,
+        data: Buffer,
+        position: int,
+        aborted: Sequence[Aborted] | None,
+        end: int | None = None,
     ) -> None:
         self.position = position
+        self.end = position if end is None else end  # of the next record to fetch
         self.size = len(data)
-        self._partition = partition
-        self._data = data
+        self.partition = partition
+        self.data = data
+        self.aborted = aborted
         self._batches: Iterator[tuple[int, BatchHeader]] = headers(data)
         self._filtered = aborted is not None
         self._aborted = sorted(aborted or ())
@@ -56,7 +63,7 @@ class Fetched:
 
         ProtocolError for a batch that cannot be read; `position` then stands before it.
         """
-        topic, partition = self._partition
+        topic, partition = self.partition
         while len(into) < count_max:
             if not self._open:
                 self.position = max(self.position, self._open_end)
@@ -72,7 +79,7 @@ class Fetched:
     def _open_next(self) -> bool:
         for pos, header in self._batches:
             if header.last_offset >= self.position and self._is_readable(pos, header):
-                records = read_records(self._data, pos)
+                records = read_records(self.data, pos)
                 self._open = [record for record in records if record.offset >= self.position]
                 self._open_end = header.last_offset + 1
                 return True
@@ -84,7 +91,7 @@ class Fetched:
             while self._aborted and self._aborted[0].first_offset <= header.last_offset:
                 self._rolling_back.add(self._aborted.pop(0).producer_id)
             if header.is_control and header.producer_id in self._rolling_back:
-                marker = read_marker(self._data, pos)
+                marker = read_marker(self.data, pos)
                 if marker is not None and not marker.committed:
                     self._rolling_back.discard(header.producer_id)
             if header.is_transactional and header.producer_id in self._rolling_back:

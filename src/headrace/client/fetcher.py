@@ -245,10 +245,14 @@ class Fetcher:
         aborted = None
         if self._limits.isolation == READ_COMMITTED:
             aborted = [Aborted(one.first_offset, one.producer_id) for one in part.aborted_transactions or ()]
-        fetched = Fetched(assigned.partition, part.records, assigned.fetch_offset, aborted)
+        end = max(end, assigned.fetch_offset)
+        fetched = Fetched(assigned.partition, part.records, assigned.fetch_offset, aborted, end)
         self._held_bytes += fetched.size
-        assigned.add(fetched, max(end, assigned.fetch_offset), self._released)
-        self._list(key, assigned)
+        assigned.add(fetched, end, self._released)
+        if assigned.is_done:
+            self.drop(assigned)
+        else:
+            self._list(key, assigned)
         self._on_news(assigned, self._node_id)
 
     def _refused(self, assigned: Assigned, error: KafkaError) -> None:

@@ -1,20 +1,21 @@
 """`Producer`: writes records to topics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal
 
-from headrace.client.batches import Pending, RecordMetadata
+from headrace.client.batches import Pending, ReadyBatch, RecordMetadata
 from headrace.client.cluster import Cluster, Topic
 from headrace.client.errors import BufferFull, TransactionFailed
 from headrace.client.outside import Outside
 from headrace.client.sender import Delivery, Sender
-from headrace.client.transactions import Phase, ProducerTransactions
+from headrace.client.transactions import Handle, Phase, ProducerTransactions
 from headrace.core.murmur2 import partition_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
+from headrace.wire.batch import EncodedRecords
 from headrace.wire.compression import codec_named
 from headrace.wire.records import NewRecord, size_bound
 
@@ -130,6 +131,27 @@ class Producer:
             self._place(sender, known, pending, partition)
         return pending.future
 
+    def send_encoded(
+        self, partition: TopicPartition, records: EncodedRecords, on_lost: Callable[[KafkaError], None]
+    ) -> None:
+        """Takes a batch that the caller has encoded, of a topic whose partitions it has asked for (`partitions_of`).
+
+        Nobody waits for it but `flush`; `on_lost` hears of it when it cannot be stored. BufferFull: see `ready`.
+        """
+        sender = self._running()
+        if self._transactions is not None:
+            self._transactions.expect_open("send")
+        topic = self._cluster.topics.get(partition.topic)
+        if topic is None or partition.partition not in topic.leaders:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
+        size = len(records.data)
+        if self._used_bytes and self._used_bytes + size > self._buffer_bytes:
+            raise BufferFull(f"the producer holds {self._used_bytes} bytes, of {self._buffer_bytes}: await ready()")
+        self._used_bytes += size
+        queue = sender.queue(*partition)
+        queue.add_ready(ReadyBatch(self._outside.clock.monotonic_ms(), records, size, on_lost))
+        sender.has_work(queue)
+
     async def ready(self) -> None:
         """Until there is room for a record."""
         if self._since_breath > BREATH_BYTES:
@@ -173,6 +195,15 @@ class Producer:
         await self.flush()
         transactions.expect_open("commit")
         await transactions.end(commit=True)
+
+    async def handle(self) -> Handle | None:
+        """Until everything is stored; then the transaction is left open for whoever gets the handle to commit, and this
+        producer is of no further use. None: nothing was written. TransactionFailed: something is lost, abort it."""
+        transactions = self._transactional()
+        transactions.expect_open("handle")
+        await self.flush()
+        transactions.expect_open("handle")
+        return transactions.hand_over()
 
     async def abort(self) -> None:
         """Nothing of the transaction will ever be read by those who read what is committed."""
@@ -296,10 +327,15 @@ class Producer:
 
     def _lose(self, pending: Pending, error: KafkaError) -> None:
         self._settled(pending.size)
-        if not pending.future.done():
-            pending.future.set_exception(error)
+        self._tell(pending, error)
         if self._transactions is not None:
             self._transactions.fail(error)
+
+    def _tell(self, pending: Pending, error: KafkaError) -> None:
+        if not pending.future.done():
+            pending.future.set_exception(error)
+            if self._transactions is not None:
+                pending.future.exception()  # whoever ends the transaction hears of it, also if nobody asks this future
 
     def _settled(self, size: int) -> None:
         self._used_bytes -= size
@@ -316,8 +352,7 @@ class Producer:
         closed = KafkaError(ErrorCode.OPERATION_NOT_ATTEMPTED, "the producer was closed")
         for records in self._unplaced.values():
             for pending, _ in records:
-                if not pending.future.done():
-                    pending.future.set_exception(closed)
+                self._tell(pending, closed)
         self._unplaced.clear()
         if self._sender is not None:
             await self._sender.close()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
-from headrace.client.batches import Batch, Identity, PartitionQueue, RecordMetadata
+from headrace.client.batches import Batch, Identity, PartitionQueue
 from headrace.client.beside import Beside
 from headrace.client.cluster import Cluster
 from headrace.client.errors import TimedOut
@@ -371,7 +371,7 @@ class Sender:
         elif code in IDENTITY_REFUSED and self._delivery.idempotent and self._transactions is None:
             queue.gap = str(error)
             self._retry(queue, batch, str(error), refresh=False)
-        elif code == ErrorCode.MESSAGE_TOO_LARGE and len(batch.pending) > 1:
+        elif code == ErrorCode.MESSAGE_TOO_LARGE and batch.count > 1:
             for half in batch.halves():
                 self._retry(queue, half, str(error), refresh=False)
             if batch.done is not None:
@@ -426,20 +426,11 @@ class Sender:
         return f"no leader is known{'' if fault is None else f' ({fault.name})'}"
 
     def _succeed(self, queue: PartitionQueue, batch: Batch, base_offset: int, append_time_ms: int) -> None:
-        topic, partition = queue.partition
-        for index, (record, _, future) in enumerate(batch.pending):
-            if not future.done():
-                offset = base_offset + index if base_offset >= 0 else -1
-                timestamp = record.timestamp if append_time_ms < 0 else append_time_ms
-                future.set_result(RecordMetadata(topic, partition, offset, timestamp))
+        batch.stored(*queue.partition, base_offset, append_time_ms)
         self._finish(batch)
 
     def _fail(self, batch: Batch, error: KafkaError) -> None:
-        for pending in batch.pending:
-            if not pending.future.done():
-                pending.future.set_exception(error)
-                if self._transactions is not None:
-                    pending.future.exception()  # whoever commits hears of it, also if nobody asks this future
+        batch.lost(error, self._transactions is not None)  # whoever commits hears of it
         self._finish(batch)
         if self._transactions is not None:
             self._lacks_numbers = self._lacks_numbers or batch.base_sequence >= 0

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from headrace.client.batches import Identity
 from headrace.client.cluster import Cluster, group_by_topic
 from headrace.client.coordinators import Coordinators, KeyType
 from headrace.client.errors import Fenced, NotReachable, TimedOut, TransactionFailed
+from headrace.core.transactional_id import attempt_of
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.wire.messages.coordinators import InitProducerIdRequest, InitProducerIdResponse
@@ -44,6 +45,15 @@ class Phase(Enum):
     READY = "between transactions"
     OPEN = "open"
     FENCED = "fenced"
+    HANDED_OVER = "handed over"
+
+
+class Handle(NamedTuple):
+    """An open transaction, to be committed by somebody else (`CommitGroups`)."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
 
 
 class ProducerTransactions:
@@ -92,9 +102,11 @@ class ProducerTransactions:
         self._wanted -= wanted
 
     def fenced(self, code: ErrorCode) -> Fenced:
+        attempt = attempt_of(self.transactional_id)
         return Fenced(
             code,
-            f"another producer has begun with transactional id {self.transactional_id!r}, or the transaction took "
+            ("" if attempt is None else f"batch {attempt.batch_id} is committed already, or ")
+            + f"another producer has begun with transactional id {self.transactional_id!r}, or the transaction took "
             f"longer than its {self._timeout_ms} ms and was aborted",
         )
 
@@ -173,6 +185,13 @@ class ProducerTransactions:
                 raise
         self._clear()
         self.phase = Phase.READY
+
+    def hand_over(self) -> Handle | None:
+        """Whoever has the handle ends it. None: nothing was written, and there is nothing to end."""
+        self._expect(Phase.OPEN, "handle")
+        self.phase = Phase.HANDED_OVER
+        identity = self._known()
+        return None if self.is_empty else Handle(self.transactional_id, identity.producer_id, identity.epoch)
 
     def expect_open(self, what: str, may_have_failed: bool = False) -> None:
         """Fenced, or TransactionFailed: it is of no use to go on with this one."""

@@ -127,6 +127,15 @@ def initialised(
     return _bumped(known, claim, timeout_ms, now_ms)
 
 
+def begun_after(spent: Claim, timeout_ms: int, now_ms: int) -> Transaction:
+    """Of an id that was not known, with the producer id of one that is forgotten: partitions remember each producer id
+    for long, and so remember fewer. Whoever had it before is fenced by the epoch."""
+    return replace(
+        _begun(spent.producer_id, NO_PRODUCER_ID, NO_EPOCH, timeout_ms, now_ms),
+        epoch=spent.epoch + 1,
+    )
+
+
 def _is_known(known: Transaction, claim: Claim) -> bool:
     """The current id; or the one before, by whoever used up its epochs and did not hear of the new one."""
     if claim.producer_id == known.producer_id:

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from headrace.model import TopicPartition
+from headrace.sim.batch_checkers import BATCH_CHECKERS
 from headrace.sim.group_checkers import GROUP_CHECKERS
 from headrace.sim.history import (
     Acked,
-    Began,
     Event,
     Final,
     LeaderAcked,
@@ -26,6 +26,7 @@ from headrace.sim.history import (
 )
 from headrace.sim.own_checkers import OWN_CHECKERS
 from headrace.sim.tier_checkers import TIER_CHECKERS
+from headrace.sim.tier_history import Began
 from headrace.sim.transaction_checkers import (
     aborted_reads,
     lost_transactions,
@@ -236,6 +237,7 @@ CHECKERS: tuple[Callable[[Sequence[Event]], Iterable[Violation]], ...] = (
     repeated_transactions,
     vanished_reads,
     wrong_offsets,
+    *BATCH_CHECKERS,
     *OWN_CHECKERS,
     *GROUP_CHECKERS,
     *TIER_CHECKERS,

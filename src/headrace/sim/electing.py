@@ -15,7 +15,8 @@ from headrace.core.tier_pointer import PointerPut
 from headrace.metadata import records
 from headrace.metadata.store import Revision
 from headrace.model import TopicPartition
-from headrace.sim.history import Elected, History, PointerMoved
+from headrace.sim.history import History
+from headrace.sim.tier_history import Elected, PointerMoved
 from headrace.sim.world import World
 
 SETTLED_S = 1.5

@@ -11,7 +11,19 @@ from typing import Any
 from headrace.client import Admin, NewTopic, Outside, Producer
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.sim import clerk, clients, errands, members, owners, owning, settling, tiering, transacting
+from headrace.sim import (
+    batches,
+    clerk,
+    clients,
+    driving,
+    errands,
+    members,
+    owners,
+    owning,
+    settling,
+    tiering,
+    transacting,
+)
 from headrace.sim.boss import command
 from headrace.sim.checkers import Violation, check
 from headrace.sim.clients import Work
@@ -40,6 +52,8 @@ class Scenario:
     producers: int = 2
     transactors: int = 0
     """Clients that write in transactions, to a topic of their own."""
+    drivers: int = 0
+    """Drivers of one Spark query, each of which believes to be the only one, with tasks that write in transactions."""
     owners: int = 0
     """Clients that claim two partitions and a name from each other, and go on too long."""
     members: int = 0
@@ -50,6 +64,10 @@ class Scenario:
     """Topics have a tier, and nodes are wiped."""
     seconds: float = SECONDS
     settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def has_transactions(self) -> bool:
+        return self.transactors > 0 or self.drivers > 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +112,9 @@ class Run:
         copies = scenario.partitions if scenario.transactors else 0
         self.transacted = [TopicPartition(TRANSACTIONS_TOPIC, index) for index in range(copies)]
         self.transactions = Work(world.bootstrap, self.transacted, self.history, scenario.seconds)
+        batched = scenario.partitions if scenario.drivers else 0
+        self.batched = [TopicPartition(batches.TOPIC, index) for index in range(batched)]
+        self.driving = driving.Driving(Work(world.bootstrap, self.batched, self.history, scenario.seconds))
         self.owned = list(owning.PARTITIONS) if scenario.owners else []
         self.owning = owning.Owning(Work(world.bootstrap, self.owned, self.history, scenario.seconds), world)
         grouped = members.PARTITIONS if scenario.members else []
@@ -103,11 +124,12 @@ class Run:
         self.observer = Observer(world, self.history, self._copies, isr_min)
         self.tiered = None
         if self.tier is not None:
-            self.tiered = TierPart(world, self.history, self.tier, self.work, self._copies, self.transacted)
+            others = [*self.transacted, *self.batched]
+            self.tiered = TierPart(world, self.history, self.tier, self.work, self._copies, others)
 
     def _settings(self) -> dict[str, str]:
         settings = dict(self.around.settings)
-        if self.scenario.transactors:
+        if self.scenario.has_transactions:
             settings.update(transacting.SETTINGS)
         if self.scenario.members:
             settings.update(members.SETTINGS)
@@ -115,24 +137,25 @@ class Run:
             settings.update(clerk.SETTINGS)
         if self.tier is not None:
             settings.update(self.tier.settings)
-        if (self.scenario.transactors or self.scenario.members) and self.around.is_flushed:
+        if (self.scenario.has_transactions or self.scenario.members) and self.around.is_flushed:
             settings["log.flush.interval.messages"] = "1"  # also of what coordinators write
         return settings
 
     @property
     def _kept(self) -> list[TopicPartition]:
         """All partitions that must lose nothing."""
-        if not self.scenario.transactors and not self.scenario.members:
+        if not self.scenario.has_transactions and not self.scenario.members:
             return [*self.owned, *self.partitions]
         internal = [members.COORDINATING] if self.scenario.members else []
-        if self.scenario.transactors:
+        if self.scenario.has_transactions:
             internal += [
                 TopicPartition(topic, at)
                 for topic, setting in transacting.INTERNAL_PARTITIONS.items()
                 for at in range(int(transacting.SETTINGS[setting]))
             ]
         # Faults that are aimed strike the leaders of the first two: a coordinator, and one of those who hear from it.
-        return [*self.owned[:1], internal[0], *self.transacted, *self.partitions, *self.owned[1:], *internal[1:]]
+        written = [*self.transacted, *self.batched, *self.partitions]
+        return [*self.owned[:1], internal[0], *written, *self.owned[1:], *internal[1:]]
 
     @property
     def _configs(self) -> dict[str, str]:
@@ -182,6 +205,8 @@ class Run:
         for number in range(1, self.scenario.owners + 1):
             keeping = owners.keep_owning(world, self.owning, f"o{number}")
             jobs.append(world.loop.spawn(world.loop.outside, keeping))
+        for number in range(1, self.scenario.drivers + 1):
+            jobs.append(world.loop.spawn(world.loop.outside, driving.keep_driving(world, self.driving, f"d{number}")))
         for number in range(1, self.scenario.members + 1):
             staying = members.keep_member(world, self.membership, f"m{number}", static=number % 3 == 1)
             jobs.append(world.loop.spawn(world.loop.outside, staying))
@@ -211,10 +236,13 @@ class Run:
             await admin.create_topics([wanted])
             if self.tiered is not None:
                 await self.tiered.create_topics(admin, configs)
-            if self.transacted:
-                wanted = NewTopic(TRANSACTIONS_TOPIC, len(self.transacted), self._copies, configs=self._configs)
-                await admin.create_topics([wanted])
-                await transacting.prepare(self.transactions, outside)
+            for work in (self.transactions, self.driving.work):
+                if work.partitions:
+                    topic = work.partitions[0].topic
+                    await admin.create_topics(
+                        [NewTopic(topic, len(work.partitions), self._copies, configs=self._configs)]
+                    )
+                    await transacting.prepare(work, outside)
             for partition in self.owned:
                 wanted = NewTopic(
                     partition.topic, 1, self._copies, configs={**configs, **owning.CONFIGS[partition.topic]}
@@ -241,6 +269,8 @@ class Run:
             jobs.append((name, partial(self._transact, name)))
         if self.transacted:
             jobs.append(("c2", lambda outside: transacting.consume_committed(self.transactions, "c2", outside)))
+        if self.batched:
+            jobs.append(("c3", lambda outside: transacting.consume_committed(self.driving.work, "c3", outside)))
         if self.owned:
             jobs.append(("thief", lambda outside: owners.intrude(self.owning, "thief", outside, random_for("thief"))))
         for name in (f"k{number}" for number in range(1, self.scenario.clerks + 1)):
@@ -280,9 +310,12 @@ class Run:
             await transacting.read_committed_in_the_end(self.transactions, outside)
             groups = [f"x{number}" for number in range(1, self.scenario.transactors + 1)]
             await transacting.find_offsets(self.transactions, groups, outside)
+        if self.batched:
+            await transacting.read_committed_in_the_end(self.driving.work, outside)
+            await driving.ask_in_the_end(self.driving, outside)
         if self.owned:
             await owners.read_in_the_end(self.owning, outside)
-        everything = [*self.partitions, *self.transacted, *self.owned]
+        everything = [*self.partitions, *self.transacted, *self.batched, *self.owned]
         await self.observer.until_in_sync(everything)
         await clients.read_everything(self.work, outside)
         async with Admin(self.world.bootstrap, outside=outside) as admin:

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, combinations
 
 from headrace.model import TopicPartition
-from headrace.sim.history import (
-    Acked,
+from headrace.sim.history import Acked, Event, Read
+from headrace.sim.tier_history import (
     Answered,
     Began,
     Covered,
@@ -15,11 +15,9 @@ from headrace.sim.history import (
     DeleteAsked,
     DeleteDone,
     Elected,
-    Event,
     Orphan,
     Passed,
     PointerMoved,
-    Read,
     TurnedAway,
 )
 from headrace.sim.violation import Violation

@@ -7,8 +7,9 @@ from headrace.core.tier_pointer import Pointer
 from headrace.core.tier_rows import COPY_FINISHED, Manifest, SegmentRow
 from headrace.metadata import records
 from headrace.model import TopicPartition
-from headrace.sim.history import Covered, Damaged, Dangling, History, Orphan
+from headrace.sim.history import History
 from headrace.sim.observer import find
+from headrace.sim.tier_history import Covered, Damaged, Dangling, Orphan
 from headrace.sim.world import SimNode, World
 from headrace.storage.memory_files import MemoryFiles
 from headrace.tier.layout import SegmentName, parse_key

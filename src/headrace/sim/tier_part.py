@@ -9,8 +9,9 @@ from headrace.client import Admin, Consumer, NewTopic, Outside
 from headrace.model import TopicPartition
 from headrace.sim.clients import Work
 from headrace.sim.electing import ElectionObserver
-from headrace.sim.history import EXPIRES, Began, DeleteAsked, History
+from headrace.sim.history import History
 from headrace.sim.observer import find
+from headrace.sim.tier_history import EXPIRES, Began, DeleteAsked
 from headrace.sim.tier_observer import TierObserver
 from headrace.sim.tier_readers import Seeker, read_all, reread
 from headrace.sim.tier_writers import come_and_go, delete_oldest, scribble

@@ -12,8 +12,9 @@ from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.peer import Peer, PeerLost
 from headrace.sim.clients import Work
-from headrace.sim.history import Answered, Passed, Read, Seen, Span, TurnedAway
+from headrace.sim.history import Read, Seen
 from headrace.sim.observer import find
+from headrace.sim.tier_history import Answered, Passed, Span, TurnedAway
 from headrace.sim.world import World
 from headrace.wire.batch import headers, read_records
 from headrace.wire.errors import ProtocolError

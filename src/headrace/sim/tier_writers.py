@@ -9,7 +9,7 @@ from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 from headrace.sim.boss import create_topic, delete_topic, try_for_a_while
 from headrace.sim.clients import Work
-from headrace.sim.history import DeleteAsked, DeleteDone
+from headrace.sim.tier_history import DeleteAsked, DeleteDone
 from headrace.sim.tier_readers import LogStart
 
 SCRIBBLE_S = 0.15

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from headrace.wire.messages import (
+    commit_group,
     configs,
     coordinators,
     elections,
@@ -158,6 +159,11 @@ APIS: Final = MappingProxyType(
                 "Eligible leader replicas are not kept: their lists are empty.",
             ),
             _api(own.OwnRequest, own.OwnResponse, "Headrace's own: see `own.enable` and `own.advertise`."),
+            _api(
+                commit_group.CommitGroupRequest,
+                commit_group.CommitGroupResponse,
+                "Headrace's own: the transactions of all tasks of a Spark batch are committed together, once.",
+            ),
             _api(transactions.DescribeProducersRequest, transactions.DescribeProducersResponse),
             _api(transactions.DescribeTransactionsRequest, transactions.DescribeTransactionsResponse),
             _api(

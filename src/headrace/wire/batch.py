@@ -178,24 +178,58 @@ def build(
 ) -> bytearray:
     """One batch of at least one record, offsets counted from `base_offset`."""
     assert records, "a batch holds at least one record"
-    base_timestamp = records[0].timestamp
-    max_timestamp = max(record.timestamp for record in records) if append_time_ms is None else append_time_ms
-    attributes = (
-        codec
-        | (TRANSACTIONAL if transactional else 0)
+    encoded = encoded_records(records, codec)
+    if append_time_ms is not None:
+        encoded = encoded._replace(max_timestamp=append_time_ms)
+    return seal(
+        encoded,
+        base_offset=base_offset,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        attributes=(TRANSACTIONAL if transactional else 0)
         | (CONTROL if control else 0)
-        | (LOG_APPEND_TIME if append_time_ms is not None else 0)
+        | (LOG_APPEND_TIME if append_time_ms is not None else 0),
+        leader_epoch=leader_epoch,
     )
+
+
+class EncodedRecords(NamedTuple):
+    """The records of one batch, numbered from 0, that has no header yet: there is room for it ahead of them."""
+
+    data: bytearray
+    codec: Codec
+    record_count: int
+    base_timestamp: int
+    max_timestamp: int
+
+
+def encoded_records(records: Sequence[NewRecord], codec: Codec) -> EncodedRecords:
+    base_timestamp = records[0].timestamp
     payload = encode_records(records, base_timestamp)
     if codec is not Codec.NONE:
         payload = compress(codec, payload)
-    batch = bytearray(HEADER_BYTES)
-    batch += payload
-    last_offset_delta = len(records) - 1
-    fields = (attributes, last_offset_delta, base_timestamp, max_timestamp)
+    data = bytearray(HEADER_BYTES)
+    data += payload
+    return EncodedRecords(data, codec, len(records), base_timestamp, max(record.timestamp for record in records))
+
+
+def seal(
+    records: EncodedRecords,
+    *,
+    base_offset: int = 0,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """The batch: its header is written ahead of the records, in place. `attributes` are those besides the codec."""
+    batch = records.data
+    fields = (attributes | records.codec, records.record_count - 1, records.base_timestamp, records.max_timestamp)
     producer = (producer_id, producer_epoch, base_sequence)
     length = len(batch) - SIZE_AHEAD_OF_LENGTH
-    HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields, *producer, len(records))
+    HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, MAGIC, 0, *fields, *producer, records.record_count)
     _UINT32.pack_into(batch, CRC_AT, crc_of(batch, 0, len(batch)))
     return batch
 

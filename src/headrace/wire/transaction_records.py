@@ -2,6 +2,9 @@
 
 Values are written in version 1, which has room for tags. One tag is ours, and others skip it: the epoch whose owner
 asked for the current one, so that a coordinator that has just been elected can answer it again.
+
+One kind of records is ours: which batch of a query was committed last. Its keys have a version that Kafka does not
+know, and passes over.
 """
 
 import struct
@@ -18,6 +21,9 @@ _NO_API: Final = -1
 _VERSION: Final = struct.Struct(">h")
 _KEY_VERSION: Final = 0
 _VALUE_VERSION: Final = 1
+_GROUP_KEY_VERSION: Final = 18_201
+_GROUP_KEY_LAYOUT: Final = 0
+_GROUP_VALUE_VERSION: Final = 0
 
 
 class TransactionLogKey(Message, api=_NO_API, versions=(0, 0)):
@@ -43,6 +49,24 @@ class TransactionLogValue(Message, api=_NO_API, versions=(0, 1), flexible=1):
     last_producer_epoch: Int16 = tagged(10_016, default=-1, since=1)
 
 
+class CommitGroupKey(Message, api=_NO_API, versions=(0, 0)):
+    """What the transactional ids of all attempts of the query begin with."""
+
+    query: String
+
+
+class CommitGroupLogHandle(Struct):
+    producer_id: Int64
+    producer_epoch: Int16
+
+
+class CommitGroupValue(Message, api=_NO_API, versions=(0, 0), flexible=0):
+    batch_id: Int64
+    run_id: String
+    decided_timestamp_ms: Int64
+    handles: list[CommitGroupLogHandle]
+
+
 def key_bytes(transactional_id: str) -> bytes:
     return _VERSION.pack(_KEY_VERSION) + encode(TransactionLogKey(transactional_id=transactional_id), _KEY_VERSION)
 
@@ -65,6 +89,29 @@ def read_value(value: Buffer) -> TransactionLogValue:
     if version not in TransactionLogValue.versions:
         raise ProtocolError(f"a transaction's record has version {version}, which is not known here")
     return decode(TransactionLogValue, version, value, _VERSION.size)
+
+
+def group_key_bytes(query: str) -> bytes:
+    return _VERSION.pack(_GROUP_KEY_VERSION) + encode(CommitGroupKey(query=query), _GROUP_KEY_LAYOUT)
+
+
+def group_value_bytes(value: CommitGroupValue) -> bytes:
+    return _VERSION.pack(_GROUP_VALUE_VERSION) + encode(value, _GROUP_VALUE_VERSION)
+
+
+def read_group_key(key: Buffer) -> str | None:
+    """The query; None for another kind of record."""
+    if _version(key) != _GROUP_KEY_VERSION:
+        return None
+    return decode(CommitGroupKey, _GROUP_KEY_LAYOUT, key, _VERSION.size).query
+
+
+def read_group_value(value: Buffer) -> CommitGroupValue:
+    """ProtocolError for what cannot be read."""
+    version = _version(value)
+    if version not in CommitGroupValue.versions:
+        raise ProtocolError(f"the record of a committed batch has version {version}, which is not known here")
+    return decode(CommitGroupValue, version, value, _VERSION.size)
 
 
 def _version(buf: Buffer) -> int:

@@ -6,7 +6,7 @@ record, and a leadership serves only when all that was in the log when it began 
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.loading import Loading, Replay
@@ -17,6 +17,7 @@ from headrace.core.verified import Verified
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
 from headrace.wire.batch import BatchHeader, NewRecord, Record, build, read_records
+from headrace.wire.compression import Codec
 
 Then = Callable[[ErrorCode], None]
 Entry = tuple[bytes, bytes | None]
@@ -33,6 +34,11 @@ REFUSED = {
     ErrorCode.INVALID_TXN_STATE: ErrorCode.INVALID_TXN_STATE,
 }
 """What a partition says, as a coordinator says it; anything else is -1."""
+
+
+COMPRESSED_RECORDS_MIN: Final = 1_000
+BATCH_BYTES_MAX: Final = 16 << 20
+"""What fetches and recovery are made for; more is refused (-1)."""
 
 
 class Keeper(Protocol):
@@ -112,7 +118,10 @@ class StateLog:
         now_ms = broker.clock.wall_ms()
         records = [NewRecord(now_ms, key, value) for key, value in entries]
         if producer is None:
-            batch = build(records)
+            # Keys that begin alike, which are many where there are that many records, become a tenth or less.
+            batch = build(records, codec=Codec.NONE if len(records) < COMPRESSED_RECORDS_MIN else Codec.ZSTD)
+            if len(batch) > BATCH_BYTES_MAX:
+                return ErrorCode.UNKNOWN_SERVER_ERROR
         else:
             batch = build(
                 records, producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, transactional=True

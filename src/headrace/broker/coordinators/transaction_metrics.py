@@ -22,3 +22,9 @@ def families(transactions: Transactions) -> Iterator[Family]:
     yield counter("headrace_transactionalidsexpired_total", transactions.expired)
     yield counter("headrace_transactionmarkerssent_total", markers.sent)
     yield counter("headrace_transactionmarkersretried_total", markers.failed)
+    groups, queries = transactions.groups, transactions.queries
+    yield gauge("headrace_commitgroupqueries", len(queries))
+    yield counter("headrace_commitgroupcommitted_total", groups.committed)
+    yield counter("headrace_commitgrouprepeated_total", groups.repeated)
+    yield counter("headrace_commitgrouprefused_total", groups.refused)
+    yield counter("headrace_commitgroupsuperseded_total", queries.superseded)

@@ -7,7 +7,8 @@ import asyncio
 from typing import Final
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators.transactions import Kept
+from headrace.broker.coordinators.kept import Kept
+from headrace.broker.coordinators.queries import Query
 from headrace.core.transaction_log import tombstone_of
 from headrace.errors import ErrorCode
 
@@ -22,7 +23,7 @@ async def abort_timed_out(broker: Broker) -> None:
     for at in range(0, len(open_ones), SLICE):
         now_ms = broker.clock.monotonic_ms()
         for kept in open_ones[at : at + SLICE]:
-            if kept in transactions.ongoing and kept.deadline_ms < now_ms:
+            if kept in transactions.ongoing and (kept.deadline_ms < now_ms or transactions.queries.is_superseded(kept)):
                 transactions.fence(kept)
         await asyncio.sleep(0)
 
@@ -45,6 +46,37 @@ async def forget_expired(broker: Broker) -> None:
         for index, expired in by_index.items():
             _forget(broker, index, expired)
         await asyncio.sleep(0)
+
+
+async def forget_finished(broker: Broker) -> None:
+    """Attempts at batches of queries that are over: there may be thousands for each batch."""
+    transactions = broker.transactions
+    finished = transactions.queries.finished()
+    for at in range(0, len(finished), SLICE):
+        by_index: dict[int, list[Kept]] = {}
+        for kept in finished[at : at + SLICE]:
+            if not kept.is_pending and transactions.find(kept.transactional_id) is kept:
+                by_index.setdefault(kept.index, []).append(kept)
+        for index, kepts in by_index.items():
+            _forget(broker, index, kepts)
+        await asyncio.sleep(0)
+
+
+async def forget_queries(broker: Broker) -> None:
+    """Never, unless somebody has said for how long they are to be remembered."""
+    retention_ms = broker.config.commit_group_retention_ms
+    if retention_ms < 0:
+        return
+    known = broker.transactions.queries
+    due_ms = broker.clock.wall_ms() - retention_ms
+    by_index: dict[int, list[Query]] = {}
+    for index, query in known:
+        if query.last is not None and query.last.decided_ms <= due_ms and not query.attempts and not query.is_pending:
+            by_index.setdefault(index, []).append(query)
+    for index, queries in by_index.items():
+        for at in range(0, len(queries), SLICE):
+            if known.forget(index, queries[at : at + SLICE]):
+                break
 
 
 def _forget(broker: Broker, index: int, expired: list[Kept]) -> ErrorCode:

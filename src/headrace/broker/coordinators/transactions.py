@@ -7,20 +7,26 @@ and this node must not come to another end than one that reads it. An end in for
 
 Where nothing has to be written, memory answers only while the lease of this node is valid. Without it another one may
 coordinate by now, and have come to another end: what is in force is written again, and stands when that is committed.
+
+Ids of a form of their own belong to attempts of Spark queries, whose batches are committed whole (`commit_groups`).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from headrace.broker.broker import Broker
+from headrace.broker.coordinators.commit_groups import CommitGroups
+from headrace.broker.coordinators.kept import Kept
 from headrace.broker.coordinators.markers import ANSWER_MS_MAX, VERSION, Ending, Markers
-from headrace.broker.coordinators.state_log import StateLog
+from headrace.broker.coordinators.queries import Queries
+from headrace.broker.coordinators.state_log import Entry, StateLog
 from headrace.core import transaction
 from headrace.core.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, coordinating_partition
 from headrace.core.transaction import NEED_PRODUCER_ID, Claim, State, TopicPartition, Transaction
 from headrace.core.transaction_log import entry_of, read_entry
+from headrace.core.transactional_id import attempt_of
 from headrace.errors import ErrorCode
 from headrace.wire.batch import BatchHeader, Record
 from headrace.wire.messages.transactions import WriteTxnMarkersRequest, WriteTxnMarkersResponse
@@ -36,26 +42,15 @@ TRANSACTIONAL_IDS_MAX: Final = 1_000_000
 """That one node keeps. One more is refused (44) until others have expired."""
 WAITING_FOR_IDS_MAX: Final = 10_000
 """Callers that wait for a producer id at one time. More are told to come again (14)."""
+FOLLOWED_UP: Final = 200
+"""Transactions that ended together, whose markers set out in one turn of the loop."""
 NOBODY: Final = Claim(transaction.NO_PRODUCER_ID, transaction.NO_EPOCH)
 
 Then = Callable[[ErrorCode], None]
 ThenClaim = Callable[[ErrorCode, Claim], None]
 ThenCodes = Callable[[dict[TopicPartition, ErrorCode]], None]
-
-
-class Kept:
-    """A transactional id. Its transaction is the one in force; None while the first is not committed."""
-
-    __slots__ = ("deadline_ms", "ending", "index", "is_pending", "transaction", "transactional_id")
-
-    def __init__(self, index: int, transactional_id: str, known: Transaction | None) -> None:
-        self.index = index
-        self.transactional_id = transactional_id
-        self.transaction = known
-        self.is_pending = False
-        self.deadline_ms = 0
-        """Monotonic: when an open transaction has had its time."""
-        self.ending: Ending | None = None
+Change = tuple[Kept, Transaction]
+"""An id, and the state that is to be in force."""
 
 
 class Transactions:
@@ -71,6 +66,8 @@ class Transactions:
         self.committed = self.aborted = self.timed_out = self.expired = 0
         self.log = StateLog(broker, TRANSACTION_STATE, self)
         self.markers = Markers(broker.loop, broker.image, self._ask)
+        self.queries = Queries(broker, self)
+        self.groups = CommitGroups(broker, self, self.queries)
 
     async def _ask(self, node_id: int, request: WriteTxnMarkersRequest, client_id: str) -> WriteTxnMarkersResponse:
         return await self._broker.peers.ask(
@@ -95,6 +92,7 @@ class Transactions:
     def begin(self, index: int, leader_epoch: int) -> None:
         self._kept[index] = {}
         self._epochs[index] = leader_epoch
+        self.queries.begin(index)
 
     def replay(self, index: int, header: BatchHeader, records: Sequence[Record]) -> None:
         if header.is_control:
@@ -103,6 +101,7 @@ class Transactions:
         for record in records:
             read = read_entry(record.key, record.value)
             if read is None:
+                self.queries.replay(index, record.key, record.value)
                 continue
             transactional_id, known = read
             if known is None or known.state is State.DEAD:
@@ -118,6 +117,7 @@ class Transactions:
     def ended(self, index: int) -> None:
         """Whoever waits for one of its records hears of it from the log."""
         self.markers.drop(index)
+        self.queries.ended(index)
         self._epochs.pop(index, None)
         for kept in self._kept.pop(index, {}).values():
             self.ongoing.pop(kept, None)
@@ -126,24 +126,44 @@ class Transactions:
 
     def find(self, transactional_id: str) -> Kept | ErrorCode | None:
         """None: nothing is known of it."""
-        index = self._index_of(transactional_id)
+        index = self.place_of(transactional_id)
         return index if isinstance(index, ErrorCode) else self._kept[index].get(transactional_id)
+
+    def place_of(self, transactional_id: str) -> int | ErrorCode:
+        """The partition that keeps it, if this node leads that one."""
+        index = self.log.index_of(transactional_id)
+        if index is None:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        led = self.log.led(index)
+        return led if isinstance(led, ErrorCode) else index
+
+    def at(self, index: int) -> Mapping[str, Kept]:
+        """All that one partition keeps, which this node leads."""
+        return self._kept[index]
 
     def init(
         self, transactional_id: str, claim: Claim | None, timeout_ms: int, then: ThenClaim, fresh_id: int | None = None
     ) -> None:
         """InitProducerId. `then` gets the id and the epoch that the producer has now."""
-        index = self._index_of(transactional_id)
+        index = self.place_of(transactional_id)
         if isinstance(index, ErrorCode):
             then(index, NOBODY)
             return
         kept = self._kept[index].get(transactional_id)
+        attempt = attempt_of(transactional_id) if kept is None else kept.attempt
+        refused = ErrorCode.NONE if attempt is None else self.queries.refusal(index, attempt, is_new=kept is None)
         if kept is not None and kept.is_pending:
-            then(ErrorCode.CONCURRENT_TRANSACTIONS, NOBODY)
+            refused = refused or ErrorCode.CONCURRENT_TRANSACTIONS
+        if refused:
+            then(refused, NOBODY)
             return
         known = None if kept is None else kept.transaction
         now_ms = self._broker.clock.wall_ms()
-        decided = transaction.initialised(known, claim, timeout_ms, now_ms, fresh_id)
+        spent = None if attempt is None or kept is not None else self.queries.take_spent(index, attempt)
+        if spent is None:
+            decided = transaction.initialised(known, claim, timeout_ms, now_ms, fresh_id)
+        else:
+            decided = transaction.begun_after(spent, timeout_ms, now_ms)
         if isinstance(decided, ErrorCode):
             then(self._from_memory(decided), NOBODY)
         elif decided is NEED_PRODUCER_ID:
@@ -154,6 +174,7 @@ class Transactions:
             then(ErrorCode.POLICY_VIOLATION, NOBODY)
         else:
             self._kept[index][transactional_id] = kept = Kept(index, transactional_id, None)
+            self.queries.opened(kept)
             self._begin(kept, decided, then)
 
     def _begin(self, kept: Kept, decided: Transaction, then: ThenClaim) -> None:
@@ -191,7 +212,7 @@ class Transactions:
     def add_partitions(
         self, transactional_id: str, claim: Claim, partitions: frozenset[TopicPartition], then: Then
     ) -> None:
-        known = self._owned(transactional_id, claim)
+        known = self._refused_attempt(transactional_id) or self._owned(transactional_id, claim)
         if isinstance(known, ErrorCode):
             then(known)
             return
@@ -209,7 +230,10 @@ class Transactions:
         self.add_partitions(transactional_id, claim, frozenset({(CONSUMER_OFFSETS, index)}), then)
 
     def end(self, transactional_id: str, claim: Claim, commit: bool, then: Then) -> None:
+        """An attempt of a query may give up by itself. It is committed with all others of its batch, or not at all."""
         known = self._owned(transactional_id, claim)
+        if commit and not isinstance(known, ErrorCode) and known[0].attempt is not None:
+            known = ErrorCode.INVALID_TXN_STATE
         if isinstance(known, ErrorCode):
             then(known)
             return
@@ -260,6 +284,7 @@ class Transactions:
                 self.expired += len(expired)
                 for kept in expired:
                     del self._kept[index][kept.transactional_id]
+                    self.queries.forgotten(kept)
 
         refused = self.log.append(index, tombstones, forgotten)
         for kept in expired:
@@ -268,12 +293,13 @@ class Transactions:
 
     # Decisions.
 
-    def _index_of(self, transactional_id: str) -> int | ErrorCode:
-        index = self.log.index_of(transactional_id)
-        if index is None:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        led = self.log.led(index)
-        return led if isinstance(led, ErrorCode) else index
+    def _refused_attempt(self, transactional_id: str) -> ErrorCode:
+        """At a batch that is over nobody begins anything, also whoever is unknown by now."""
+        attempt = attempt_of(transactional_id)
+        index = None if attempt is None else self.place_of(transactional_id)
+        if attempt is None or index is None or isinstance(index, ErrorCode):
+            return ErrorCode.NONE
+        return self.queries.refusal(index, attempt, is_new=False)
 
     def _owned(self, transactional_id: str, claim: Claim) -> tuple[Kept, Transaction] | ErrorCode:
         found = self._known(transactional_id, claim)
@@ -310,26 +336,53 @@ class Transactions:
         self._decide(kept, decided, _Answer(self._broker.loop, then))
 
     def _decide(self, kept: Kept, decided: Transaction, then: Then) -> None:
-        def committed(error: ErrorCode) -> None:
-            if not error:
-                kept.transaction = decided
-                kept.is_pending = False
-                self._follow_up(kept)
-            then(error)
-
-        refused = self.log.append(kept.index, [entry_of(kept.transactional_id, decided)], committed)
+        refused = self.decide_together(kept.index, [(kept, decided)], then)
         if refused:
             if kept.transaction is None:
-                # A disk that fails just now has ended the leadership.
-                self._kept.get(kept.index, {}).pop(kept.transactional_id, None)
+                self._drop(kept)
             then(refused)
-        else:
-            kept.is_pending = True
+
+    def decide_together(
+        self, index: int, changes: Sequence[Change], then: Then, entries: Sequence[Entry] | None = None
+    ) -> ErrorCode:
+        """All in one batch, so that all are in force or none is. None of them may be pending. `entries`: what is
+        written, if it is more than the changes, or known already. Anything but NONE: nothing was written."""
+
+        def committed(error: ErrorCode) -> None:
+            if not error:
+                for kept, decided in changes:
+                    kept.transaction = decided
+                    kept.is_pending = False
+                self._follow_up_all(changes)
+            then(error)
+
+        if entries is None:
+            entries = [entry_of(kept.transactional_id, decided) for kept, decided in changes]
+        refused = self.log.append(index, entries, committed)
+        if not refused:
+            for kept, _ in changes:
+                kept.is_pending = True
+        return refused
+
+    def _follow_up_all(self, changes: Sequence[Change], at: int = 0) -> None:
+        """A few in each turn of the loop; a leadership that has ended meanwhile is none of theirs."""
+        for kept, decided in changes[at : at + FOLLOWED_UP]:
+            if kept.transaction is decided and self._kept.get(kept.index, {}).get(kept.transactional_id) is kept:
+                self._follow_up(kept)
+        if at + FOLLOWED_UP < len(changes):
+            self._broker.loop.call_soon(self._follow_up_all, changes, at + FOLLOWED_UP)
+
+    def _drop(self, kept: Kept) -> None:
+        # A disk that fails just now has ended the leadership.
+        self._kept.get(kept.index, {}).pop(kept.transactional_id, None)
+        self.queries.dropped(kept)
 
     def _follow_up(self, kept: Kept) -> None:
         """What a state in force calls for."""
         known = kept.transaction
         assert known is not None
+        if kept.attempt is not None:
+            self.queries.noted(kept)
         if known.state is State.ONGOING:
             if kept not in self.ongoing:
                 clock = self._broker.clock

@@ -43,6 +43,7 @@ from headrace.broker.handlers import (
     k66_list_transactions,
     k75_describe_topic_partitions,
     k18200_own,
+    k18201_commit_group,
     k18202_step_down,
     k18203_inspect,
 )
@@ -97,6 +98,7 @@ HANDLERS: dict[int, Callable[..., Any]] = {
     66: k66_list_transactions.handle,
     75: k75_describe_topic_partitions.handle,
     18200: k18200_own.handle,
+    18201: k18201_commit_group.handle,
     18202: k18202_step_down.handle,
     18203: k18203_inspect.handle,
 }

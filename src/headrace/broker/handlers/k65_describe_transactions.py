@@ -3,7 +3,7 @@
 import asyncio
 
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators.transactions import Kept
+from headrace.broker.coordinators.kept import Kept
 from headrace.broker.handlers.transactional import may_use
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation

@@ -1,0 +1,135 @@
+"""What the driver does at the end of a batch: all tasks' transactions are committed together, and once."""
+
+import logging
+import socket
+from collections.abc import Sequence
+
+from headrace.client.commit_group import BatchRefused, CommitGroups, Handle
+from headrace.errors import ErrorCode, KafkaError
+from headrace.spark.door import door
+from headrace.spark.driver_claims import Driver, DriverClaims
+from headrace.spark.kept import claims_of, groups_of, offers_groups
+from headrace.spark.messages import Written
+from headrace.spark.scope import check_place
+from headrace.spark.task import Group
+from headrace.spark.write_options import WriteOptions
+from headrace.spark.writing import say_at_least_once
+
+log = logging.getLogger(__name__)
+
+Messages = Sequence[object]
+
+
+def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> None:
+    """Of a stream. KafkaError: nothing was committed, or it is not known; Spark comes again with the same batch."""
+    written = [message for message in messages if isinstance(message, Written)]
+    if len(written) < len(messages):
+        raise _unfit(f"{len(messages) - len(written)} tasks have not told what they wrote")
+    group = _group_of(written)
+    if group is None:
+        _say_what_is_not_promised(options, written)
+        return
+    if group.batch_id != batch_id:
+        raise _unfit(f"the tasks wrote batch {group.batch_id}, and batch {batch_id} is to be committed")
+    driver = Driver(_host(), group.run_id, written[0].app_start_ms)
+    at = door()
+    groups = groups_of(at, options.bootstrap)
+    at.run(_commit(options, groups, claims_of(at), group, driver, _handles(written)))
+
+
+def abort_batch(options: WriteOptions, messages: Messages) -> None:
+    """Of a stream. What is committed stays so."""
+    written = [message for message in messages if isinstance(message, Written)]
+    handles = _handles(written)
+    if not handles:
+        return
+    try:
+        group = _group_of(written)
+        assert group is not None
+        at = door()
+        at.run(groups_of(at, options.bootstrap).abort(*group, handles))
+    except KafkaError as error:
+        log.warning("transactions are left to time out: %s", error)
+
+
+def commit_job(options: WriteOptions, messages: Messages) -> None:
+    """Of a batch job: the only one under its id."""
+    written = [message for message in messages if isinstance(message, Written)]
+    if len(written) < len(messages):
+        raise _unfit(f"{len(messages) - len(written)} tasks have not told what they wrote")
+    handles = _handles(written)
+    group = _group_of(written)
+    if group is None:
+        _say_what_is_not_promised(options, written)
+    if group is None or not handles:
+        return
+    at = door()
+    at.run(_decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max))
+
+
+def abort_job(options: WriteOptions, group: Group) -> None:
+    """It is decided that nothing of the job is ever read, unless it is committed. That ends attempts of which nobody
+    knows, too: else whoever reads what is committed would wait for them until they time out."""
+    if options.guarantee == "at_least_once":
+        return
+    try:
+        at = door()
+        if offers_groups(at, options.bootstrap):
+            at.run(groups_of(at, options.bootstrap).commit(*group, []))
+    except KafkaError as error:
+        log.warning("transactions are left to time out: %s", error)
+
+
+async def _commit(
+    options: WriteOptions,
+    groups: CommitGroups,
+    claims: DriverClaims,
+    group: Group,
+    driver: Driver,
+    handles: Sequence[Handle],
+) -> None:
+    if not await claims.holds(options.bootstrap, group, driver):
+        await check_place(groups, options.scope(), group.query_id)
+        await claims.take(options.bootstrap, group, driver, await groups.last(group.scope, group.query_id))
+    await _decide(groups, group, driver.run_name, handles, options.transaction_ms_max)
+
+
+async def _decide(
+    groups: CommitGroups, group: Group, run_name: str, handles: Sequence[Handle], transaction_ms_max: int
+) -> None:
+    try:
+        decided = await groups.commit(group.scope, group.query_id, group.batch_id, run_name, handles)
+    except BatchRefused as refused:
+        raise KafkaError(
+            refused.code,
+            f"{refused.message}; nothing of it can be read. A transaction is open for {transaction_ms_max} ms at most "
+            "(option kafka.transaction.timeout.ms)",
+        ) from refused
+    if decided.already:
+        log.info("batch %d of query %s was committed before, by run %s", group.batch_id, group.query_id, decided.run_id)
+
+
+def _group_of(written: Sequence[Written]) -> Group | None:
+    """None: nothing is to be committed."""
+    found = {message.group for message in written}
+    if len(found) > 1:
+        raise _unfit("its tasks do not agree on which batch it is")
+    return found.pop() if found else None
+
+
+def _say_what_is_not_promised(options: WriteOptions, written: Sequence[Written]) -> None:
+    """Here too: few look into the logs of executors."""
+    if written and options.guarantee is None:
+        say_at_least_once(options.bootstrap)
+
+
+def _handles(written: Sequence[Written]) -> list[Handle]:
+    return [message.outcome.handle for message in written if message.outcome.handle is not None]
+
+
+def _host() -> str:
+    return socket.gethostname().replace(":", "-").replace("/", "-")[:64] or "unknown"
+
+
+def _unfit(reason: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"the batch is not committed: {reason}")

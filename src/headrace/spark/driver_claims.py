@@ -1,0 +1,152 @@
+"""One driver per query: the newest one. Whoever drives a query owns it, in the sense of `headrace.own`.
+
+What is committed does not depend on it, a batch is committed once whoever asks for it. But two drivers on one
+checkpoint write all rows twice for nothing, so the older one is stopped, and told by whom.
+
+A driver that comes first takes over, whoever has the query. One that has had it does not: it was taken from it.
+"""
+
+import asyncio
+import logging
+from contextlib import AsyncExitStack
+from typing import NamedTuple
+
+from headrace.client.commit_group import Last
+from headrace.errors import ErrorCode, KafkaError
+from headrace.own import AlreadyOwned, Ownership, OwnershipLost, claim
+from headrace.spark.task import Group
+
+log = logging.getLogger(__name__)
+
+OWN_GROUP = "spark"
+CLAIM_MS_MAX = 15_000
+REGAIN_S_MAX = 10.0
+CLAIMS_MAX = 64
+"""Queries of one process."""
+
+TRIES = 3
+
+
+class Driver(NamedTuple):
+    """One run of a query on one machine."""
+
+    host: str
+    run_id: str
+    app_start_ms: int
+
+    @property
+    def run_name(self) -> str:
+        """As brokers keep it with the last batch."""
+        return f"{self.run_id}@{self.host}"
+
+    @property
+    def client_id(self) -> str:
+        return f"headrace-spark/{self.host}/{self.run_id}/{self.app_start_ms}/"
+
+
+class NewerDriver(KafkaError):
+    """This driver is to stop."""
+
+    def __init__(self, query_id: str, host: str) -> None:
+        super().__init__(
+            ErrorCode.PRODUCER_FENCED,
+            f"query {query_id} was taken over by a newer driver on {host}, which works on the same checkpoint: "
+            "this one stops, and nothing that it has not committed can be read",
+        )
+
+
+class _Claim(NamedTuple):
+    run_id: str
+    ownership: Ownership
+    stack: AsyncExitStack
+
+
+class DriverClaims:
+    """Of one process, on its event loop."""
+
+    def __init__(self) -> None:
+        self._claims: dict[tuple[str, str], _Claim] = {}
+
+    async def holds(self, bootstrap: str, group: Group, driver: Driver) -> bool:
+        """Whether the query is this driver's, as it was after its last batch."""
+        known = self._claims.get((bootstrap, _resource(group)))
+        return known is not None and known.run_id == driver.run_id and await _is_held(known.ownership)
+
+    async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> None:
+        """NewerDriver when the query belongs to somebody else. `last`: of its batches, as it is known just now."""
+        known = self._claims.get((bootstrap, _resource(group)))
+        has_had_it = last.run_id == driver.run_name or (known is not None and known.run_id == driver.run_id)
+        try:
+            await self._claim(bootstrap, group, driver, last, has_had_it)
+        except NewerDriver:
+            raise
+        except KafkaError as error:
+            log.warning("query %s is not owned, and goes on without: %s", group.query_id, error)
+
+    async def close(self) -> None:
+        for bootstrap, resource in list(self._claims):
+            await self._drop(bootstrap, resource)
+
+    async def _claim(self, bootstrap: str, group: Group, driver: Driver, last: Last, has_had_it: bool) -> None:
+        resource = _resource(group)
+        is_behind = last.batch_id >= group.batch_id and last.run_id != driver.run_name
+        generation: int | None = None
+        for _ in range(TRIES):
+            stack = AsyncExitStack()
+            claiming = claim(
+                bootstrap, OWN_GROUP, [resource], generation, client_id=driver.client_id, timeout_ms=CLAIM_MS_MAX
+            )
+            try:
+                ownership = await stack.enter_async_context(claiming)
+            except AlreadyOwned as refused:
+                owner = None if refused.owner is None else read_client_id(refused.owner.client_id)
+                if owner is not None and owner.run_id != driver.run_id:
+                    if has_had_it or (is_behind and owner.app_start_ms > driver.app_start_ms):
+                        raise NewerDriver(group.query_id, owner.host) from None
+                    log.info("query %s is taken over from the driver on %s", group.query_id, owner.host)
+                generation = refused.generation
+                continue
+            if has_had_it and is_behind:  # it came and went again
+                await stack.aclose()
+                raise NewerDriver(group.query_id, (last.run_id or "").partition("@")[2] or "another machine")
+            await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
+            self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack)
+            while len(self._claims) > CLAIMS_MAX:
+                await self._drop(*next(iter(self._claims)))
+            return
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION, f"{resource} changes hands faster than it can be claimed")
+
+    async def _drop(self, bootstrap: str, resource: str) -> None:
+        dropped = self._claims.pop((bootstrap, resource), None)
+        if dropped is not None:
+            await dropped.stack.aclose()
+
+
+def _resource(group: Group) -> str:
+    return f"query/{group.scope}/{group.query_id}"
+
+
+async def _is_held(ownership: Ownership) -> bool:
+    """A loss may be for a moment only: a controller moved."""
+    try:
+        ownership.check()
+        return True
+    except OwnershipLost:
+        pass
+    try:
+        async with asyncio.timeout(REGAIN_S_MAX):
+            await ownership.regained()
+        return True
+    except OwnershipLost:
+        return False
+    except TimeoutError:
+        log.warning("the ownership of a query is lost for now: %s", ownership.reason)
+        return True
+
+
+def read_client_id(client_id: str) -> Driver | None:
+    """Who owns a query, by the client.id of its connection; None if that was no driver."""
+    kind, *parts = client_id.split("/")
+    if kind != "headrace-spark" or len(parts) != 4 or not parts[2].isdigit():
+        return None
+    return Driver(parts[0], parts[1], int(parts[2]))

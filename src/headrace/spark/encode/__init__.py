@@ -1,0 +1,1 @@
+"""Arrow batches into record batches, by compiled loops. Needs the extra `spark`."""

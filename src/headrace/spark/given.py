@@ -1,0 +1,65 @@
+"""The options that a query was given. Their names come in lower case from Spark, and may be written in any."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+from headrace.client.cluster import parse_bootstrap
+from headrace.spark import option_values as values
+from headrace.spark.option_values import OptionRefused
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+PLAIN_ONLY = "kafka.security.protocol"
+
+
+class Given:
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._given = {key.lower(): value for key, value in given.items()}
+
+    def check_known(self, known: Iterable[str], refused: Mapping[str, str]) -> None:
+        """OptionRefused for those that there are not, or that are `refused`, which says why."""
+        by_key = {name.lower(): name for name in known}
+        for key in sorted(self._given):
+            if key in refused:
+                raise OptionRefused(f"option {key} cannot be set: {refused[key]}")
+            if key not in by_key and not key.startswith("kafka."):
+                near = difflib.get_close_matches(key, by_key, 1)
+                names = ", ".join(sorted(by_key.values()))
+                hint = f"; is {by_key[near[0]]} meant?" if near else f"; known are {names}, kafka.*"
+                raise OptionRefused(f"there is no option {key}{hint}")
+
+    def bootstrap(self) -> str:
+        text = self.text(BOOTSTRAP)
+        if text is None:
+            raise OptionRefused(
+                f"option {BOOTSTRAP} is missing: host:port of a broker, several with commas between them"
+            )
+        try:
+            parse_bootstrap(text)
+        except ValueError:
+            raise OptionRefused(f"option {BOOTSTRAP} is host:port, several with commas, not {text!r}") from None
+        if self.choice(PLAIN_ONLY, ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")) not in (None, "plaintext"):
+            raise OptionRefused(f"option {PLAIN_ONLY} can only be PLAINTEXT: TLS and SASL are not spoken here")
+        return text
+
+    def text(self, name: str) -> str | None:
+        return self._given.get(name.lower())
+
+    def whole(self, name: str, smallest: int = 1) -> int | None:
+        text = self.text(name)
+        return None if text is None else values.whole(name, text, smallest)
+
+    def flag(self, name: str, otherwise: bool) -> bool:
+        text = self.text(name)
+        return otherwise if text is None else values.flag(name, text)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
+        text = self.text(name)
+        return None if text is None else values.choice(name, text, choices)
+
+    def duration_ms(self, name: str, otherwise: int) -> int:
+        text = self.text(name)
+        return otherwise if text is None else values.duration_ms(name, text)
+
+    def size_bytes(self, name: str) -> int | None:
+        text = self.text(name)
+        return None if text is None else values.size_bytes(name, text)

@@ -1,0 +1,214 @@
+"""The options of the source: those of Spark's own Kafka connector, and a few more.
+
+Their names come in lower case from Spark, and may be written in any.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.model import TopicPartition
+from headrace.spark import option_values as values
+from headrace.spark.given import Given
+from headrace.spark.option_values import EARLIEST, LATEST, OptionRefused
+
+Mode = Literal["batch", "stream"]
+
+STRATEGIES = ("subscribe", "subscribePattern", "assign")
+ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+ONLY_STREAM = (
+    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
+    "commitGroupOffsets",
+)
+KNOWN = (
+    *(*STRATEGIES, *ONLY_BATCH, *ONLY_STREAM),
+    *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
+    *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "groupIdPrefix"),
+    *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+    *("partition.metadata.cache.ttl.ms", "readTier", "tierUrl"),
+)
+
+REFUSED = {
+    "path": "load() takes no path here, option subscribe names the topics",
+    "kafka.auto.offset.reset": "where to begin is said by startingOffsets",
+    "kafka.enable.auto.commit": "Spark's checkpoint says how far a query is; see commitGroupOffsets",
+    "kafka.key.deserializer": "keys are binary; deserialize them in the query",
+    "kafka.value.deserializer": "values are binary; deserialize them in the query",
+    "kafka.interceptor.classes": "records are not handed to Java classes",
+}
+
+POLL_MS_MAX = 120_000
+METADATA_TTL_MS = 5_000
+TRIGGER_DELAY_MS_MAX = 15 * 60_000
+FETCH_BYTES_MAX = 8 << 20
+PARTITION_FETCH_BYTES_MAX = 4 << 20
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which partitions are read: exactly one of the three says it."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str | None = None
+    partitions: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Where reading begins or ends: the first of these that is given."""
+
+    time_ms: int | None = None
+    times_ms: Mapping[TopicPartition, int] | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+    end: int = LATEST
+    """EARLIEST or LATEST."""
+    option: str = ""
+    """Which option said it, for who has to be told."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """How brokers are reached and fetched from. Tasks get it with their ranges."""
+
+    bootstrap: str
+    client_id: str = "headrace-spark"
+    is_read_committed: bool = False
+    fetch_bytes_max: int = FETCH_BYTES_MAX
+    partition_fetch_bytes_max: int = PARTITION_FETCH_BYTES_MAX
+    fetch_wait_ms: int = 500
+    fetch_bytes_min: int = 1
+    ask_ms_max: int = 60_000
+    poll_ms_max: int = POLL_MS_MAX
+    reads_tier: bool = True
+    """Whether tasks read objects of the tier themselves."""
+    tier_url: str | None = None
+    """Where they find it, if not where brokers do."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    connection: Connection
+    selection: Selection
+    starting: Bound
+    ending: Bound
+    is_time_miss_an_error: bool = True
+    fails_on_data_loss: bool = True
+    partitions_min: int | None = None
+    records_per_partition_max: int | None = None
+    offsets_per_trigger_max: int | None = None
+    offsets_per_trigger_min: int | None = None
+    trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
+    bytes_per_trigger_max: int | None = None
+    metadata_ttl_ms: int = METADATA_TTL_MS
+    includes_headers: bool = False
+    group: str | None = None
+    commits_group_offsets: bool = False
+
+
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """For the schema, which Spark asks for before it says whether this is a batch or a stream."""
+    return Given(given).flag("includeHeaders", False)
+
+
+def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
+    """OptionRefused, with one sentence, for whatever is unknown, wrong or contradicts something else."""
+    options = Given(given)
+    options.check_known(KNOWN, REFUSED)
+    _check_mode(options, mode)
+    connection = _connection(options)
+    ttl_ms = options.whole("partition.metadata.cache.ttl.ms", 0)
+    parsed = SourceOptions(
+        connection=connection,
+        selection=_selection(options),
+        starting=_bound(options, "starting", LATEST if mode == "stream" else EARLIEST),
+        ending=_bound(options, "ending", LATEST),
+        is_time_miss_an_error=options.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) != "latest",
+        fails_on_data_loss=options.flag("failOnDataLoss", True),
+        partitions_min=options.whole("minPartitions"),
+        records_per_partition_max=options.whole("maxRecordsPerPartition"),
+        offsets_per_trigger_max=options.whole("maxOffsetsPerTrigger"),
+        offsets_per_trigger_min=options.whole("minOffsetsPerTrigger"),
+        trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_MAX),
+        bytes_per_trigger_max=options.size_bytes("maxBytesPerTrigger"),
+        metadata_ttl_ms=METADATA_TTL_MS if ttl_ms is None else ttl_ms,
+        includes_headers=options.flag("includeHeaders", False),
+        group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
+        commits_group_offsets=options.flag("commitGroupOffsets", False),
+    )
+    _check_together(parsed, mode)
+    return parsed
+
+
+def _check_together(options: SourceOptions, mode: Mode) -> None:
+    least, most = options.offsets_per_trigger_min, options.offsets_per_trigger_max
+    if least is not None and most is not None and least > most:
+        raise OptionRefused(f"option minOffsetsPerTrigger ({least}) is more than maxOffsetsPerTrigger ({most})")
+    if options.commits_group_offsets and options.group is None:
+        raise OptionRefused("option commitGroupOffsets needs kafka.group.id, the group whose offsets are committed")
+    if mode == "batch":
+        if options.starting.offsets is None and options.starting.end == LATEST:
+            raise OptionRefused("option startingOffsets is latest, from which a batch would read nothing")
+        if LATEST in (options.starting.offsets or {}).values():
+            raise OptionRefused("option startingOffsets holds -1 (latest), from which a batch would read nothing")
+        if options.ending.offsets is None and options.ending.end == EARLIEST:
+            raise OptionRefused("option endingOffsets is earliest, up to which a batch would read nothing")
+        if EARLIEST in (options.ending.offsets or {}).values():
+            raise OptionRefused("option endingOffsets holds -2 (earliest), up to which a batch would read nothing")
+
+
+def _selection(options: Given) -> Selection:
+    chosen = [name for name in STRATEGIES if options.text(name) is not None]
+    if len(chosen) != 1:
+        what = f"{' and '.join(chosen)} contradict each other" if chosen else "no option says which topics to read"
+        raise OptionRefused(f"{what}: give one of subscribe, subscribePattern and assign")
+    text = options.text(chosen[0]) or ""
+    if chosen[0] == "subscribe":
+        return Selection(topics=values.names("subscribe", text))
+    if chosen[0] == "subscribePattern":
+        return Selection(pattern=values.pattern("subscribePattern", text))
+    return Selection(partitions=values.assignment("assign", text))
+
+
+def _bound(options: Given, side: str, otherwise: int) -> Bound:
+    """The timestamp of all beats those by partition, which beat offsets, as in Spark's own connector."""
+    time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    if (text := options.text(time)) is not None:
+        return Bound(time_ms=values.whole(time, text, 0), option=time)
+    if (text := options.text(times)) is not None:
+        return Bound(times_ms=values.by_partition(times, text, 0), option=times)
+    text = options.text(offsets)
+    if text is None:
+        return Bound(end=otherwise, option=offsets)
+    if text.strip().lower() in ("earliest", "latest"):
+        return Bound(end=EARLIEST if text.strip().lower() == "earliest" else LATEST, option=offsets)
+    return Bound(offsets=values.by_partition(offsets, text, EARLIEST), option=offsets)
+
+
+def _connection(options: Given) -> Connection:
+    bootstrap = options.bootstrap()
+    isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
+    retries = options.whole("fetchOffset.numRetries", 0)
+    interval_ms = options.whole("fetchOffset.retryIntervalMs", 0)
+    ask_ms = Connection.ask_ms_max
+    if retries is not None and interval_ms is not None:
+        ask_ms = max(ask_ms, retries * interval_ms)
+    return Connection(
+        bootstrap=bootstrap,
+        client_id=options.text("kafka.client.id") or Connection.client_id,
+        is_read_committed=isolation == "read_committed",
+        fetch_bytes_max=options.whole("kafka.fetch.max.bytes") or FETCH_BYTES_MAX,
+        partition_fetch_bytes_max=options.whole("kafka.max.partition.fetch.bytes") or PARTITION_FETCH_BYTES_MAX,
+        fetch_wait_ms=options.whole("kafka.fetch.max.wait.ms") or Connection.fetch_wait_ms,
+        fetch_bytes_min=options.whole("kafka.fetch.min.bytes") or 1,
+        ask_ms_max=options.whole("kafka.default.api.timeout.ms") or ask_ms,
+        poll_ms_max=options.whole("kafkaConsumer.pollTimeoutMs") or POLL_MS_MAX,
+        reads_tier=options.flag("readTier", True),
+        tier_url=options.text("tierUrl"),
+    )
+
+
+def _check_mode(options: Given, mode: Mode) -> None:
+    wrong, right = (ONLY_STREAM, "readStream") if mode == "batch" else (ONLY_BATCH, "read")
+    for name in wrong:
+        if options.text(name) is not None:
+            raise OptionRefused(f"option {name} is one of spark.{right}; a {mode} has no use for it")

@@ -1,0 +1,46 @@
+"""The columns of the source: those of Spark's own Kafka connector. A schema that names fewer sends fewer."""
+
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.spark.option_values import OptionRefused
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+COLUMNS: dict[str, DataType] = {
+    "key": BinaryType(),
+    "value": BinaryType(),
+    "topic": StringType(),
+    "partition": IntegerType(),
+    "offset": LongType(),
+    "timestamp": TimestampType(),
+    "timestampType": IntegerType(),
+    "headers": ArrayType(HEADER),
+}
+
+
+def source_schema(includes_headers: bool) -> StructType:
+    return StructType(
+        [StructField(name, kind) for name, kind in COLUMNS.items() if name != "headers" or includes_headers]
+    )
+
+
+def check_schema(schema: StructType) -> None:
+    """OptionRefused for a column that there is not, or not of that type."""
+    for column in schema.fields:
+        kind = COLUMNS.get(column.name)
+        if kind is None:
+            raise OptionRefused(f"there is no column {column.name!r}; the columns are {', '.join(COLUMNS)}")
+        if column.dataType.simpleString() != kind.simpleString():
+            told, right = column.dataType.simpleString(), kind.simpleString()
+            raise OptionRefused(f"column {column.name} is {right}, not {told}; cast it in the query")
+    if not schema.fields:
+        raise OptionRefused(f"the schema names no column; the columns are {', '.join(COLUMNS)}")

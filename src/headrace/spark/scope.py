@@ -1,0 +1,84 @@
+"""Whose batches are counted together: a query's id, and a scope beside it.
+
+A checkpoint that is copied keeps its query's id. So by default the scope is made of where the checkpoint lies and the
+topic that is written: a copy counts for itself, and nothing of it is taken for what the original has written already.
+Which place a query was seen at first is kept by the brokers, for ever: one that turns up at another is not let in
+before somebody has said whether it was moved or copied.
+"""
+
+import re
+from hashlib import sha256
+from typing import NamedTuple
+
+from headrace.client.commit_group import CommitGroups
+from headrace.core.transactional_id import SCOPE_FORM, is_scope
+from headrace.spark.option_values import OptionRefused
+
+PLACES = "headrace.places"
+"""The scope under which the place of each query is kept, as the run of its batch 0: whoever comes first writes it."""
+
+_HASH_CHARS = 16
+_PATH_CHARS_MAX = 40
+_LOCAL = re.compile(r"file:/*(?=/)")
+
+
+class Scope(NamedTuple):
+    name: str
+    place: str | None = None
+    """Where the checkpoint lies, hashed; None if that is not known."""
+    path: str = ""
+    is_given: bool = False
+    """Somebody chose the name, and so knows what is counted together."""
+
+
+def scope_of(given: str | None, checkpoint: str | None, topic: str | None) -> Scope:
+    """OptionRefused if it cannot be told, or not so."""
+    path = None if checkpoint is None else _plain(checkpoint)
+    place = None if path is None else _hashed(path)
+    if given is not None:
+        if not is_scope(given) or given == PLACES:
+            raise OptionRefused(f"option scope has {SCOPE_FORM}, not {given!r}")
+        return Scope(given, place, path or "", True)
+    if path is None:
+        raise OptionRefused(
+            "exactly_once needs option checkpointLocation at the sink, or option scope: a name under which the "
+            "batches of this query are counted, the same after every restart"
+        )
+    return Scope(_hashed(f"{path}\n{topic or ''}"), place, path)
+
+
+class MovedCheckpoint(OptionRefused):
+    """A query that was seen elsewhere before."""
+
+
+async def check_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
+    """MovedCheckpoint if the query was seen at another place, unless a scope is given."""
+    if scope.place is None:
+        return
+    path = scope.path.replace(":", "%3A")[-_PATH_CHARS_MAX:]
+    mine = f"{scope.place}.{'g' if scope.is_given else 'd'}.{scope.name}@{path}"
+    first = (await groups.commit(PLACES, query_id, 0, mine, [])).run_id or mine
+    marks, _, path = first.replace("%3A", ":").partition("@")
+    place, kind, name = marks.split(".", 2)
+    if scope.is_given or (place == scope.place and kind == "d"):
+        return
+    if place == scope.place:
+        raise MovedCheckpoint(
+            f"query {query_id} has written with option scope={name} before: give it again, or batches that are "
+            "written already may be written once more"
+        )
+    raise MovedCheckpoint(
+        f"query {query_id} was first seen with its checkpoint at ...{path}, and now at {scope.path}: if the checkpoint "
+        f"was moved, give option scope={name} to go on where it was; if it is a copy, give option scope=<another "
+        "name>, and it writes for itself"
+    )
+
+
+def _plain(checkpoint: str) -> str:
+    """The same for several ways to write one path."""
+    path = _LOCAL.sub("", checkpoint.strip())
+    return path.rstrip("/") or "/"
+
+
+def _hashed(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:_HASH_CHARS]

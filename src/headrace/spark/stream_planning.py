@@ -1,0 +1,170 @@
+"""What the driver of a streaming query decides: where it begins, how far a micro-batch goes, and what is lost.
+
+Between calls it remembers only what makes it faster or gentler; all that has to be right is in the offsets.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from headrace.model import TopicPartition
+from headrace.spark.admission import Admission
+from headrace.spark.bounds import begin_offsets, selected
+from headrace.spark.log_view import Ends, LogView, TopicNow
+from headrace.spark.offsets import StreamOffset
+from headrace.spark.options import SourceOptions
+from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
+from headrace.spark.verdicts import DataLoss, LogNow, Loss, Place, Verdict, judge
+
+log = logging.getLogger(__name__)
+
+
+class Clock(Protocol):
+    def monotonic_ms(self) -> int: ...
+
+
+class StreamPlanner:
+    def __init__(self, options: SourceOptions, view: LogView, clock: Clock, cold: Cold = no_tier) -> None:
+        self._options = options
+        self._view = view
+        self._clock = clock
+        self._cold = cold
+        self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
+        self._target: dict[TopicPartition, int] | None = None
+        self._admission = Admission(
+            options.offsets_per_trigger_max,
+            options.offsets_per_trigger_min,
+            options.trigger_delay_ms_max,
+            options.bytes_per_trigger_max,
+        )
+
+    def initial(self) -> StreamOffset:
+        topics, ends = self._look()
+        begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
+        ids = {topic: now.topic_id for topic, now in topics.items()}
+        return StreamOffset(begins, ids, {one: now.epoch for one, now in ends.items()}, is_first=True)
+
+    def freeze(self) -> None:
+        """The query ends when it has read what is there now."""
+        self._target = {one: now.end for one, now in self._look()[1].items()}
+
+    def latest(self) -> StreamOffset:
+        """Of all there is, for who watches the lag: as it was seen when the last batch was planned."""
+        topics, ends = self._seen or self._look()
+        return StreamOffset({one: now.end for one, now in ends.items()}, {t: now.topic_id for t, now in topics.items()})
+
+    def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
+        """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
+        topics, ends = self._look()
+        begins, moved, losses = self._begins(start, topics, ends)
+        if losses:  # perhaps of a topic that was made anew since metadata was asked for
+            topics, ends = self._look(ttl_ms=0)
+            begins, moved, losses = self._begins(start, topics, ends)
+        lost = self._accepted(losses)
+        latest = {one: max(now.end, begins[one]) for one, now in ends.items()}
+        if self._target is not None:
+            # What was lost or made anew meanwhile has offsets of its own.
+            latest = {
+                one: end if one in lost else max(begins[one], min(end, self._target.get(one, begins[one])))
+                for one, end in latest.items()
+            }
+        chosen = self._admitted(begins, latest) if is_limited else latest
+        if all(chosen[one] <= begins[one] for one in chosen) and not lost:
+            return start
+        ids = {topic: now.topic_id for topic, now in topics.items()}
+        shown = begins if start.is_first else {one: begins[one] for one in moved}
+        return StreamOffset(
+            offsets={**_gone(start, topics), **chosen},
+            topic_ids={**start.topic_ids, **ids},
+            epochs={one: now.epoch for one, now in ends.items()},
+            begins=shown,
+        )
+
+    def pieces(self, start: StreamOffset, end: StreamOffset) -> list[Piece]:
+        """Of the batch between two offsets, the same whenever it is asked for."""
+        if end.is_first or start == end:
+            return []  # Spark makes a first batch also of nothing
+        known: Mapping[str, bytes] = end.topic_ids
+        if not known:  # of Spark's own connector
+            known = {topic: now.topic_id for topic, now in self._topics().items()}
+        ranges = []
+        for one, end_offset in end.offsets.items():
+            begin = end.begin_of(one, start)
+            if begin is not None and begin < end_offset:
+                ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset))
+        return plan(ranges, self._options.partitions_min, self._options.records_per_partition_max, self._cold)
+
+    def _topics(self, ttl_ms: int | None = None) -> dict[str, TopicNow]:
+        ttl_ms = self._options.metadata_ttl_ms if ttl_ms is None else ttl_ms
+        return self._view.topics(self._options.selection, ttl_ms)
+
+    def _look(self, ttl_ms: int | None = None) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
+        topics = self._topics(ttl_ms)
+        self._seen = topics, self._view.ends(selected(self._options.selection, topics))
+        return self._seen
+
+    def _begins(
+        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+    ) -> tuple[dict[TopicPartition, int], set[TopicPartition], list[Loss]]:
+        """Where the batch begins; the partitions where that is not where the one before ended; and what is lost.
+
+        A new partition is read from its beginning.
+        """
+        begins: dict[TopicPartition, int] = {}
+        moved = set()
+        losses = []
+        epoch_ends = self._epoch_ends(start, topics, ends)
+        for one, now in ends.items():
+            offset = start.offsets.get(one)
+            if offset is None:
+                begins[one] = now.start
+                moved.add(one)
+                continue
+            place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
+            state = LogNow(topics[one.topic].topic_id, now.start, now.end, epoch_ends.get(one))
+            loss = judge(one, place, state)
+            begins[one] = offset
+            if loss is None:
+                continue
+            begins[one] = loss.resume_at
+            moved.add(one)
+            if start.is_first and self._options.starting.offsets is None and loss.verdict is Verdict.AGED_OUT:
+                continue  # whoever wants all there is misses nothing that was there when the query began to read
+            losses.append(loss)
+        return begins, moved, losses
+
+    def _accepted(self, losses: list[Loss]) -> set[TopicPartition]:
+        """DataLoss for the first, unless the query is to go on."""
+        for loss in losses:
+            if self._options.fails_on_data_loss:
+                raise DataLoss(loss)
+            log.warning("%s", loss)
+        return {loss.partition for loss in losses}
+
+    def _epoch_ends(
+        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+    ) -> dict[TopicPartition, int | None]:
+        """Only of partitions that have had another leader since: of the others nothing can have been cut."""
+        asked = {
+            one: epoch
+            for one, epoch in start.epochs.items()
+            if one in ends
+            and 0 <= epoch < ends[one].epoch
+            and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
+        }
+        return self._view.epoch_ends(asked) if asked else {}
+
+    def _admitted(
+        self, begins: Mapping[TopicPartition, int], latest: dict[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        if self._admission.is_unlimited:
+            return latest
+        sizes = {}
+        if self._admission.bytes_max is not None:
+            sizes = self._view.bytes_per_record([one for one in latest if latest[one] > begins[one]])
+        return self._admission.ends(begins, latest, sizes, self._clock.monotonic_ms())
+
+
+def _gone(start: StreamOffset, topics: Mapping[str, TopicNow]) -> dict[TopicPartition, int]:
+    """Partitions of topics that a pattern does not find any more keep their places, in case they come back."""
+    return {one: offset for one, offset in start.offsets.items() if one.topic not in topics}

@@ -1,0 +1,112 @@
+"""What became of records that were to be read and are not there: one of four things, each with its own sentence."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.model import ZERO_UUID, TopicPartition
+
+
+class Verdict(Enum):
+    AGED_OUT = "AGED_OUT"
+    """Deleted before they were read, by retention or by DeleteRecords."""
+    RECREATED = "RECREATED"
+    """The topic was deleted and made anew: what was read is of another log."""
+    TRUNCATED = "TRUNCATED"
+    """The log was cut below what was read, as an unclean election does."""
+    NOT_YET = "NOT_YET"
+    """Nobody has written them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Up to where a query has read; what it does not know is None."""
+
+    offset: int
+    topic_id: bytes | None = None
+    epoch: int | None = None
+    is_read: bool = True
+    """Whether all before it was there once; not if somebody only named the offset."""
+
+
+@dataclass(frozen=True)
+class LogNow:
+    topic_id: bytes
+    start: int
+    end: int
+    epoch_end: int | None = None
+    """Where the place's epoch, or the last one before it, ends now; None if that was not asked for or is not known."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    verdict: Verdict
+    partition: TopicPartition
+    sentence: str
+    resume_at: int
+    """Where reading goes on if the loss is accepted."""
+
+    def __str__(self) -> str:
+        return f"{self.verdict.value}: {self.sentence}"
+
+
+class DataLoss(Exception):
+    def __init__(self, loss: Loss) -> None:
+        self.loss = loss
+        super().__init__(str(loss))
+
+    def __reduce__(self) -> tuple[type["DataLoss"], tuple[Loss]]:
+        return DataLoss, (self.loss,)
+
+
+def judge(partition: TopicPartition, place: Place, log: LogNow) -> Loss | None:
+    """None if the log goes on where the place is."""
+    if _is_another(place, log):
+        return recreated(partition, place.offset, log.start)
+    if place.offset < log.start:
+        return aged_out(partition, place.offset, log.start)
+    cut_at = log.end if log.epoch_end is None else min(log.end, log.epoch_end)
+    if place.offset <= cut_at:
+        return None
+    if not place.is_read:
+        return not_yet(partition, place.offset, log.end)
+    return truncated(partition, place, cut_at)
+
+
+def _is_another(place: Place, log: LogNow) -> bool:
+    return place.topic_id not in (None, ZERO_UUID) and log.topic_id not in (ZERO_UUID, place.topic_id)
+
+
+def recreated(partition: TopicPartition, offset: int, start: int) -> Loss:
+    text = (
+        f"topic {partition.topic!r} was deleted and made anew after {partition} had been read up to offset {offset}: "
+        f"the records of now are others. Begin with a new checkpoint; or set failOnDataLoss to false, and the new "
+        f"topic is read from its beginning, offset {start}"
+    )
+    return Loss(Verdict.RECREATED, partition, text, start)
+
+
+def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
+    text = (
+        f"records of {partition} from offset {offset} to {start - 1} were deleted, by retention or on request, before "
+        f"they were read. Raise retention.ms or retention.bytes of the topic, or read more often; set failOnDataLoss "
+        f"to false to go on at offset {start}"
+    )
+    return Loss(Verdict.AGED_OUT, partition, text, start)
+
+
+def truncated(partition: TopicPartition, place: Place, cut_at: int) -> Loss:
+    doubt = "" if place.topic_id else ", or the topic was made anew: this checkpoint holds no topic id to tell"
+    text = (
+        f"{partition} had been read up to offset {place.offset}, and of that only what is before {cut_at} is left: an "
+        f"unclean election cut the log{doubt}. See unclean.leader.election.enable; set failOnDataLoss to false to read "
+        f"on what was written there since, from offset {cut_at}"
+    )
+    return Loss(Verdict.TRUNCATED, partition, text, cut_at)
+
+
+def not_yet(partition: TopicPartition, offset: int, end: int) -> Loss:
+    text = (
+        f"offset {offset} of {partition} is not written yet: the log ends at {end}. Name an offset up to that, or set "
+        f"failOnDataLoss to false to begin at the end"
+    )
+    return Loss(Verdict.NOT_YET, partition, text, end)

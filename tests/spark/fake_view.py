@@ -1,0 +1,59 @@
+"""A view of logs that a test changes by hand."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from headrace.errors import ErrorCode, KafkaError
+from headrace.model import TopicPartition
+from headrace.spark.log_view import Ends, TopicNow
+from headrace.spark.options import Selection
+
+OLD, NEW = bytes([1] * 16), bytes([2] * 16)
+
+
+@dataclass
+class FakeLog:
+    start: int = 0
+    end: int = 0
+    epoch: int = 0
+    epoch_ends: dict[int, int] = field(default_factory=dict)
+    record_bytes: float | None = None
+
+
+@dataclass
+class FakeView:
+    logs: dict[TopicPartition, FakeLog] = field(default_factory=dict)
+    ids: dict[str, bytes] = field(default_factory=dict)
+    times: dict[TopicPartition, list[tuple[int, int]]] = field(default_factory=dict)
+    epochs_asked: int = 0
+    stale_ids: dict[str, bytes] = field(default_factory=dict)
+    """What metadata says to who does not ask for it anew."""
+
+    def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
+        assert ttl_ms >= 0
+        found = {}
+        for topic in sorted({one.topic for one in self.logs}):
+            indexes = tuple(sorted(one.partition for one in self.logs if one.topic == topic))
+            ids = self.stale_ids if ttl_ms and topic in self.stale_ids else self.ids
+            found[topic] = TopicNow(ids.get(topic, OLD), indexes)
+        for topic in selection.topics:
+            if topic not in found:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
+        return found
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        return {one: Ends(self.logs[one].start, self.logs[one].end, self.logs[one].epoch) for one in partitions}
+
+    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {
+            one: next((offset for time, offset in self.times.get(one, []) if time >= time_ms), None)
+            for one, time_ms in times_ms.items()
+        }
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        self.epochs_asked += 1
+        return {one: self.logs[one].epoch_ends.get(epoch) for one, epoch in epochs.items()}
+
+    def bytes_per_record(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
+        known = {one: self.logs[one].record_bytes for one in partitions}
+        return {one: size for one, size in known.items() if size is not None}

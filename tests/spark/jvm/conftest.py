@@ -1,0 +1,61 @@
+"""One Spark session and one broker process for all tests of this folder: a session takes seconds to start."""
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.servers.headrace import headrace_broker
+from tests.servers.process import BrokerProcess
+
+MEMORY = Path("/dev/shm")
+WORKERS = Path(__file__).parent / "workers"
+SETTINGS = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    # A write of the default one to a local disk takes 30 ms; this one is not safe against two drivers.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def scratch() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="headrace-spark-", dir=MEMORY if MEMORY.is_dir() else None))
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def spark(scratch: Path) -> Iterator[SparkSession]:
+    """Finds the data source by itself: nothing is registered."""
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    builder = SparkSession.builder.master("local[2]").appName("headrace tests")
+    for key, value in {**SETTINGS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker(scratch: Path) -> Iterator[BrokerProcess]:
+    process = headrace_broker(scratch / "broker")
+    try:
+        process.start()
+        yield process
+    finally:
+        process.kill()

@@ -1,0 +1,117 @@
+"""Planner and tasks while leaders die."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace.client import Admin, NewTopic, Producer
+from headrace.client.cluster import Cluster as ClientCluster
+from headrace.model import TopicPartition
+from headrace.spark.log_view import view_of
+from headrace.spark.options import Connection, Selection
+from headrace.spark.stream_reader import StreamReader
+from headrace.testing import Cluster
+from tests.spark.filling import fill, numbers
+from tests.spark.test_reading import stream, values_of
+
+T0 = TopicPartition("t", 0)
+QUICK = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "200"}
+WAIT_S_MAX = 30.0
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(QUICK, brokers=3) as running:
+
+        async def made() -> None:
+            async with Admin(running.bootstrap) as admin:
+                await admin.create_topics([NewTopic("t", 1, 3)])
+
+        asyncio.run(made())
+        yield running
+
+
+def until(holds: Callable[[], bool]) -> None:
+    waited = threading.Event()
+    for _ in range(int(WAIT_S_MAX / 0.05)):
+        if holds():
+            return
+        waited.wait(0.05)
+    raise TimeoutError("it does not come to that")
+
+
+def leader(cluster: Cluster) -> int:
+    found = cluster.leader("t", 0)
+    assert found is not None
+    return found
+
+
+def kill(cluster: Cluster, first: int) -> None:
+    """Until another one leads."""
+    cluster.kill(first)
+    until(lambda: cluster.leader("t", 0) not in (first, None))
+
+
+async def produce(bootstrap: str, value: bytes) -> None:
+    async with Producer(bootstrap, linger_ms=0) as producer:
+        await producer.send("t", value, partition=0)
+
+
+def test_ends_wait_for_a_leader_that_does_not_know_them_yet_and_do_not_ask_for_metadata(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    first = leader(cluster)
+    others = sorted({1, 2, 3} - {first})
+    for broker in others:
+        cluster.hold_high_watermark(broker)
+    asyncio.run(produce(cluster.bootstrap, b"10"))
+    view = view_of(Connection(cluster.bootstrap))
+    assert view.ends([T0])[T0].end == 11
+    cluster.cut(*others)
+    kill(cluster, first)
+    view.topics(Selection(topics=("t",)), 0)
+    asked = []
+    refresh = ClientCluster._refresh
+
+    async def counted(self: ClientCluster) -> None:
+        asked.append(self)
+        await refresh(self)
+
+    monkeypatch.setattr(ClientCluster, "_refresh", counted)
+    told: list[Any] = []
+    asking = threading.Thread(target=lambda: told.append(view.ends([T0])[T0]))
+    asking.start()
+    asking.join(1.0)
+    assert not told, "the leader could not know yet"
+    assert not asked
+    cluster.heal()
+    asking.join(WAIT_S_MAX)
+    assert told[0].end == 11
+    assert told[0].epoch > 0
+
+
+def test_a_stream_goes_on_through_dying_leaders_without_loss_or_doubles(cluster: Cluster) -> None:
+    reader = stream(cluster, **{"partition.metadata.cache.ttl.ms": "0"})
+    at = reader.initialOffset()
+    found: list[bytes] = []
+    for turn in range(3):
+        fill(cluster.bootstrap, "t", numbers(100 * turn, 100 * turn + 100))
+        at = _read_on(reader, at, found)
+        first = leader(cluster)
+        kill(cluster, first)
+        at = _read_on(reader, at, found)
+        cluster.start(first)
+        until(lambda: cluster.in_sync("t", 0) == {1, 2, 3})
+    assert sorted(found, key=int) == numbers(0, 300)
+    assert len(found) == 300
+
+
+def _read_on(reader: StreamReader, at: dict[str, Any], found: list[bytes]) -> dict[str, Any]:
+    end = reader.latestOffset(at, reader.getDefaultReadLimit())
+    assert end["t"]["0"] >= at["t"]["0"]
+    found += values_of(reader, reader.partitions(at, end))
+    return end

@@ -1,0 +1,220 @@
+"""The sink of a batch job, and what `foreach_batch` makes of it, against a broker in this process."""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+
+from headrace.client import CommitGroups, Consumer
+from headrace.core.murmur2 import partition_for
+from headrace.errors import KafkaError
+from headrace.spark import task
+from headrace.spark.data_source import HeadraceDataSource
+from headrace.spark.foreach_batch import foreach_batch
+from headrace.spark.messages import Written
+from headrace.spark.option_values import OptionRefused
+from headrace.spark.sink import ForeachBatchSink
+from headrace.testing import Cluster
+from tests.spark.filling import make_topic
+from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, readable, spark, wrote
+
+__all__ = ["spark"]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(settings=SETTINGS) as running:
+        make_topic(running.bootstrap, "t", 3)
+        yield running
+
+
+def sink(cluster: Cluster, schema: StructType = VALUE, **options: str) -> DataSourceArrowWriter:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "topic": "t", **options}
+    return HeadraceDataSource(given).writer(schema=schema, overwrite=False)
+
+
+def test_a_job_is_read_as_a_whole_or_not_at_all(cluster: Cluster, spark: Spark) -> None:
+    job = sink(cluster)
+    messages: list[Any] = []
+    for spark.partition in range(3):
+        messages.append(wrote(pickled(job).write(batches([b"%d" % spark.partition]))))
+    pickled(job).commit(messages)
+    failed = sink(cluster)
+    half = wrote(pickled(failed).write(batches([b"half"])))
+    pickled(failed).write(batches([b"of a process that was lost"]))
+    pickled(failed).abort([half, None])
+    pickled(job).abort(messages)  # changes nothing any more
+    assert readable(cluster.bootstrap) == [b"0", b"1", b"2"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_each_job_counts_for_itself(cluster: Cluster) -> None:
+    for _ in range(2):
+        job = sink(cluster)
+        job.commit([job.write(batches([b"x"]))])
+    assert readable(cluster.bootstrap) == [b"x", b"x"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_job_that_lost_a_message_is_not_committed(cluster: Cluster) -> None:
+    job = sink(cluster)
+    messages: list[Any] = [job.write(batches([b"x"])), None]
+    with pytest.raises(KafkaError, match="1 tasks have not told what they wrote"):
+        job.commit(messages)
+    job.abort(messages)
+    assert readable(cluster.bootstrap) == []
+
+
+@pytest.mark.usefixtures("spark")
+def test_rows_go_where_the_java_client_would_put_them(cluster: Cluster) -> None:
+    async def places() -> dict[bytes | None, int]:
+        async with Consumer(cluster.bootstrap) as consumer:
+            partitions = await consumer.partitions_of("t")
+            consumer.assign(partitions)
+            found: dict[bytes | None, int] = {}
+            async with asyncio.timeout(30):
+                while len(found) < 50:
+                    found |= {record.key: record.partition for record in await consumer.poll(200)}
+            return found
+
+    keys = [f"key {number}" for number in range(50)]
+    schema = StructType([StructField("key", StringType()), StructField("value", StringType())])
+    job = sink(cluster, schema, **{"deliveryGuarantee": "at_least_once", "kafka.compression.type": "lz4"})
+    batch = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(keys)], ["key", "value"])
+    job.commit([job.write(iter([batch]))])
+    assert asyncio.run(places()) == {key.encode(): partition_for(key.encode(), 3) for key in keys}
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_that_does_not_exist_is_named_and_nothing_is_left_open(cluster: Cluster) -> None:
+    job = sink(cluster, topic="no such topic")
+    with pytest.raises(KafkaError, match="'no such topic' cannot be the name of a topic"):
+        job.write(batches([b"x"]))
+
+
+@pytest.mark.usefixtures("spark")
+def test_more_than_the_buffer_of_a_task_is_written_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.spark.writing.BUFFER_BYTES", 100_000)
+    job = sink(cluster, VALUE, **{"kafka.batch.size": "20000"})
+    values = [bytes([number]) * 900 for number in range(200)] + [b"x" * 150_000]
+    job.commit([job.write(batches(values))])
+    assert readable(cluster.bootstrap) == sorted(values)
+
+
+class Frame:
+    """A DataFrame as far as `foreach_batch` uses it; its tasks run at once."""
+
+    def __init__(self, spark: Spark, *values: bytes) -> None:
+        self._spark = spark
+        self._values = values
+        self.write = self
+        self.messages: list[Written] = []
+
+    def format(self, name: str) -> "Frame":
+        assert name == "headrace"
+        return self
+
+    def mode(self, name: str) -> "Frame":
+        assert name == "append"
+        return self
+
+    def options(self, **given: str) -> "Frame":
+        self._given = {key.lower(): text for key, text in given.items()}
+        return self
+
+    def save(self) -> None:
+        made = HeadraceDataSource(self._given).writer(schema=VALUE, overwrite=False)
+        assert isinstance(made, ForeachBatchSink)
+        self.messages = [wrote(pickled(made).write(batches(self._values)))]
+        pickled(made).commit(list(self.messages))
+
+
+def test_foreach_batch_writes_a_batch_once_however_often_it_is_run(cluster: Cluster, spark: Spark) -> None:
+    write: Any = foreach_batch(cluster.bootstrap, "t", checkpoint_location="/checkpoints/counts")
+    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1"}
+    for batch_id in (0, 1, 1):
+        spark.properties[task.BATCH_ID] = str(batch_id)
+        write(Frame(spark, b"%d" % batch_id), batch_id)
+    assert readable(cluster.bootstrap) == [b"0", b"1"]
+    with pytest.raises(task.ContextMissing, match="which batch it is: 1, or 2"):
+        write(Frame(spark, b"x"), 2)
+
+
+def test_two_writes_of_one_query_to_one_topic_have_scopes_of_their_own(cluster: Cluster, spark: Spark) -> None:
+    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1", task.BATCH_ID: "0"}
+    for scope in ("one", "two"):
+        write: Any = foreach_batch(cluster.bootstrap, "t", scope=scope, checkpoint_location="/checkpoints/counts")
+        write(Frame(spark, scope.encode()), 0)
+    assert readable(cluster.bootstrap) == [b"one", b"two"]
+
+
+def test_foreach_batch_says_at_once_what_it_needs() -> None:
+    with pytest.raises(
+        OptionRefused, match="exactly_once needs option checkpointLocation at the sink, or option scope"
+    ):
+        foreach_batch("h:1", "t")
+    foreach_batch("h:1", "t", options={"deliveryGuarantee": "at_least_once"})
+    with pytest.raises(OptionRefused, match="is deliveryGuarantee meant"):
+        foreach_batch("h:1", "t", scope="x", options={"deliveryGarantee": "at_least_once"})
+
+
+LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"path": "x"}, "option path cannot be set: option topic names the topic"),
+        ({"subscribe": "x"}, "there is no option subscribe"),
+        ({"kafka.acks": "1"}, "option kafka.acks can only be all"),
+        ({"kafka.transactional.id": "x"}, "each attempt at a task has its own"),
+        ({"deliveryGuarantee": "twice"}, "option deliveryGuarantee is exactly_once or at_least_once, not 'twice'"),
+        ({"kafka.compression.type": "brotli"}, "option kafka.compression.type is none or gzip"),
+        ({"scope": "a b"}, "option scope has 1 to 64 of the characters"),
+        ({"scope": "headrace.places"}, "option scope has"),
+        ({"kafka.enable.idempotence": "false"}, "needs deliveryGuarantee=at_least_once"),
+    ],
+)
+def test_an_option_that_cannot_be_has_one_sentence(options: dict[str, str], sentence: str) -> None:
+    with pytest.raises(OptionRefused, match=sentence):
+        HeadraceDataSource({**LEAST, **options}).writer(schema=VALUE, overwrite=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "sentence"),
+    [
+        ({"vlaue": BinaryType()}, {}, "there is no column value to write; the columns are vlaue"),
+        ({"value": IntegerType()}, {}, "column value is binary or string, not int; cast it in the query"),
+        ({"value": BinaryType(), "partition": StringType()}, {}, "column partition is int, not string"),
+        ({"value": BinaryType()}, {"topic": None}, "no topic is named: give option topic, or a column topic"),
+    ],
+)
+def test_columns_that_cannot_be_have_one_sentence(
+    fields: dict[str, Any], options: dict[str, str | None], sentence: str
+) -> None:
+    given = {key: text for key, text in {**LEAST, **options}.items() if text is not None}
+    schema = StructType([StructField(name, kind) for name, kind in fields.items()])
+    for make in (HeadraceDataSource(given).writer, HeadraceDataSource(given).streamWriter):
+        with pytest.raises(OptionRefused, match=sentence):
+            make(schema=schema, overwrite=False)
+
+
+def test_columns_that_the_sink_does_not_know_are_left_out() -> None:
+    schema = StructType([*VALUE.fields, StructField("offset", IntegerType())])
+    HeadraceDataSource(LEAST).writer(schema=schema, overwrite=False)
+
+
+def test_a_topic_is_not_overwritten() -> None:
+    with pytest.raises(OptionRefused, match="a topic cannot be overwritten"):
+        HeadraceDataSource(LEAST).writer(schema=VALUE, overwrite=True)
+
+
+async def test_the_brokers_keep_which_run_committed_last(cluster: Cluster) -> None:
+    async with CommitGroups(cluster.bootstrap) as groups:
+        assert await groups.last("s", "q") == (-1, None)
+        await groups.commit("s", "q", 3, "run", [])
+        assert await groups.last("s", "q") == (3, "run")

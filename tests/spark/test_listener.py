@@ -1,0 +1,103 @@
+"""Lag, and what the listener makes of Spark's reports."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from headrace.client import Admin
+from headrace.client.group_admin import Committed
+from headrace.errors import ErrorCode, KafkaError
+from headrace.model import TopicPartition
+from headrace.spark.group_offsets import commit_group_offsets
+from headrace.spark.lag import SEEN_MAX, Lag, LagClock
+from headrace.spark.listener import GroupListener, QueryLag
+from headrace.testing import Cluster
+from tests.spark.filling import make_topic
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def progress(read: str | None, latest: str | None, name: str | None = "q", batch: int = 4) -> Any:
+    source = SimpleNamespace(endOffset=read, latestOffset=latest)
+    return SimpleNamespace(progress=SimpleNamespace(id="i-d", name=name, batchId=batch, sources=[source]))
+
+
+class Heard:
+    def __init__(self, **settings: Any) -> None:
+        self.committed: list[Any] = []
+        self.lags: list[QueryLag] = []
+        self.now_s = 100.0
+        self.refuses = False
+        self.listener = GroupListener(
+            "h:1", on_lag=self.lags.append, commit=self._commit, now_s=lambda: self.now_s, **settings
+        )
+
+    def _commit(self, bootstrap: str, group: str, offsets: Any) -> None:
+        if self.refuses:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is none")
+        self.committed.append((bootstrap, group, dict(offsets)))
+
+
+def test_lag_is_counted_in_records_and_from_when_there_was_more_to_read() -> None:
+    clock = LagClock()
+    assert clock.lag({T0: 10}, {T0: 10}, 100.0) == {T0: Lag(0, 0.0)}
+    assert clock.lag({T0: 10}, {T0: 15}, 101.0) == {T0: Lag(5, 0.0)}
+    assert clock.lag({T0: 10}, {T0: 30}, 104.0) == {T0: Lag(20, 3.0)}
+    assert clock.lag({T0: 20}, {T0: 30}, 106.0) == {T0: Lag(10, 2.0)}
+    assert clock.lag({T0: 30}, {T0: 30}, 109.0) == {T0: Lag(0, 0.0)}
+
+
+def test_a_clock_remembers_no_more_than_it_may() -> None:
+    clock = LagClock()
+    for at in range(5 * SEEN_MAX):
+        clock.lag({T0: 0}, {T0: at + 1}, float(at))
+    assert clock.lag({T0: 0}, {T0: 5 * SEEN_MAX}, 5.0 * SEEN_MAX)[T0].seconds == 5.0 * SEEN_MAX
+    assert sum(map(len, clock._seen.values())) <= SEEN_MAX + 1
+
+
+def test_a_report_becomes_a_commit_and_a_lag() -> None:
+    heard = Heard()
+    heard.listener.onQueryProgress(progress('{"@log":{},"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7}}'))
+    assert heard.committed == [("h:1", "q", {T0: 5, T1: 7})]
+    (lag,) = heard.lags
+    assert (lag.query, lag.group, lag.batch_id, lag.records, lag.seconds) == ("q", "q", 4, 4, 0.0)
+    heard.now_s += 3
+    heard.listener.onQueryProgress(progress('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7}}'))
+    assert heard.lags[-1].seconds == 3.0
+    assert 'headrace_spark_lag_records{query="q",group="q",topic="t",partition="0"} 4\n' in heard.listener.prometheus()
+    assert (
+        'headrace_spark_lag_seconds{query="q",group="q",topic="t",partition="0"} 3.0\n' in heard.listener.prometheus()
+    )
+    heard.listener.onQueryTerminated(SimpleNamespace(id="i-d"))
+    assert heard.listener.lags == {}
+
+
+def test_groups_are_chosen_by_the_names_of_queries() -> None:
+    heard = Heard(groups={"q": "g"})
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None))
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None, name="other"))
+    assert [group for _, group, _ in heard.committed] == ["g"]
+    unnamed = Heard()
+    unnamed.listener.onQueryProgress(progress('{"t":{"0":5}}', None, name=None))
+    assert [group for _, group, _ in unnamed.committed] == ["spark-i-d"]
+
+
+def test_sources_of_other_kinds_and_refused_commits_do_not_disturb() -> None:
+    heard = Heard()
+    for other in (None, "7", "nothing", '{"file": 3}', "[]"):
+        heard.listener.onQueryProgress(progress(other, other))
+    assert heard.committed == []
+    heard.refuses = True
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None))
+    assert heard.lags[-1].records == 0
+
+
+def test_a_committed_offset_is_that_of_a_group() -> None:
+    async def offsets(bootstrap: str) -> dict[TopicPartition, Committed]:
+        async with Admin(bootstrap) as admin:
+            return await admin.groups.offsets("g")
+
+    with Cluster() as cluster:
+        make_topic(cluster.bootstrap, "t", 2)
+        commit_group_offsets(cluster.bootstrap, "g", {T0: 5, T1: 7})
+        assert {one: at.offset for one, at in asyncio.run(offsets(cluster.bootstrap)).items()} == {T0: 5, T1: 7}

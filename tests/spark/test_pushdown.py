@@ -1,0 +1,94 @@
+"""Filters that are known before anything is read."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from headrace.model import TopicPartition
+from headrace.spark.batch_reader import BatchReader, PushdownReader, batch_reader, plan_batch
+from headrace.spark.options import read_options
+from headrace.spark.pushdown import Pushdown
+from headrace.spark.schema import source_schema
+from headrace.spark.verdicts import DataLoss
+from tests.spark.fake_view import FakeLog, FakeView
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
+
+
+def planned(filters: list[Filter], **options: str) -> tuple[list[tuple[int, int, int]], list[Filter]]:
+    view = FakeView({T0: FakeLog(start=5, end=100), T1: FakeLog(end=50)}, times={T0: [(1_000, 60)]})
+    pushdown = Pushdown()
+    left = pushdown.push(filters)
+    pieces = plan_batch(read_options({**LEAST, **options}, "batch"), view, pushdown.pruned)
+    return [(piece.range.partition.partition, piece.range.start, piece.range.end) for piece in pieces], left
+
+
+OFFSET, PARTITION, TOPIC, TIMESTAMP = ("offset",), ("partition",), ("topic",), ("timestamp",)
+ALL = [(0, 5, 100), (1, 0, 50)]
+
+
+@pytest.mark.parametrize(
+    ("one", "pieces", "is_done"),
+    [
+        (GreaterThan(OFFSET, 60), [(0, 61, 100)], True),
+        (GreaterThanOrEqual(OFFSET, 49), [(0, 49, 100), (1, 49, 50)], True),
+        (LessThan(OFFSET, 7), [(0, 5, 7), (1, 0, 7)], True),
+        (LessThanOrEqual(OFFSET, 7), [(0, 5, 8), (1, 0, 8)], True),
+        (EqualTo(OFFSET, 3), [(1, 3, 4)], True),
+        (In(OFFSET, (90, 95)), [(0, 90, 96)], False),
+        (EqualTo(PARTITION, 1), [(1, 0, 50)], True),
+        (In(PARTITION, (0, 7)), [(0, 5, 100)], True),
+        (EqualTo(TOPIC, "t"), ALL, True),
+        (EqualTo(TOPIC, "u"), [], True),
+        (IsNotNull(TOPIC), ALL, True),
+        (IsNotNull(("value",)), ALL, False),
+        (Not(EqualTo(OFFSET, 3)), ALL, False),
+        (EqualTo(("value",), b"x"), ALL, False),
+        (GreaterThan(("a", "offset"), 3), ALL, False),
+        (GreaterThan(OFFSET, "3"), ALL, False),
+        (GreaterThanOrEqual(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), [(0, 60, 100)], False),
+        (GreaterThan(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)), [], False),
+        (LessThan(TIMESTAMP, datetime(1970, 1, 1, tzinfo=UTC)), ALL, False),
+    ],
+)
+def test_a_filter_narrows_what_is_planned(one: Filter, pieces: list[Any], is_done: bool) -> None:
+    assert planned([one]) == (pieces, [] if is_done else [one])
+
+
+def test_filters_add_up() -> None:
+    some: list[Filter] = [GreaterThan(OFFSET, 10), LessThan(OFFSET, 20), In(PARTITION, (0, 1)), EqualTo(PARTITION, 1)]
+    assert planned(some) == ([(1, 11, 20)], [])
+
+
+def test_a_batch_that_asks_for_what_is_not_there_fails_unless_that_is_accepted() -> None:
+    gone = {"startingOffsets": '{"t": {"0": 2, "1": 0}}'}
+    with pytest.raises(DataLoss, match="AGED_OUT"):
+        planned([], **gone)
+    assert planned([], **gone, failOnDataLoss="false")[0] == ALL
+    future = {"endingOffsets": '{"t": {"0": 200, "1": 10}}'}
+    with pytest.raises(DataLoss, match="NOT_YET"):
+        planned([], **future)
+    assert planned([], **future, failOnDataLoss="false")[0] == [(0, 5, 100), (1, 0, 10)]
+
+
+def test_only_a_process_that_spark_asks_about_filters_gets_a_reader_that_takes_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Elsewhere Spark fails the query of a reader that could take filters."""
+    options, schema = read_options(LEAST, "batch"), source_schema(False)
+    assert type(batch_reader(options, schema)) is BatchReader
+    monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.worker.data_source_pushdown_filters", pytest)
+    assert type(batch_reader(options, schema)) is PushdownReader

@@ -1,0 +1,208 @@
+"""Tasks and planners as plain Python, against brokers in this process."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from headrace.client import Producer
+from headrace.errors import ErrorCode, KafkaError
+from headrace.model import TopicPartition
+from headrace.spark.batch_reader import BatchReader, batch_reader
+from headrace.spark.log_view import view_of
+from headrace.spark.options import Connection, read_options
+from headrace.spark.planning import Piece, Range
+from headrace.spark.reading import fetch
+from headrace.spark.schema import source_schema
+from headrace.spark.stream_reader import StreamReader
+from headrace.spark.verdicts import DataLoss, Verdict
+from headrace.testing import Cluster
+from tests.spark.filling import delete_records, delete_topic, fill, make_topic, numbers
+
+VALUES = pa.schema([("value", pa.binary())])
+T0 = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster() as running:
+        make_topic(running.bootstrap, "t", 2)
+        yield running
+
+
+def batch(cluster: Cluster, **options: str) -> BatchReader:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", **options}
+    return batch_reader(read_options(given, "batch"), source_schema(True))
+
+
+def values_of(reader: BatchReader | StreamReader, pieces: Sequence[InputPartition]) -> list[bytes]:
+    found = [row["value"] for piece in pieces for some in reader.read(piece) for row in some.to_pylist()]
+    return sorted(found, key=int)
+
+
+def topic_id(cluster: Cluster) -> bytes:
+    options = read_options({"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t"}, "batch")
+    return view_of(options.connection).topics(options.selection, 0)["t"].topic_id
+
+
+def values_between(
+    cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, **settings: Any
+) -> list[Any]:
+    connection = Connection(cluster.bootstrap, fetch_wait_ms=50, **settings)
+    found = fetch(Range(T0, id_, start, end), connection, VALUES, fails)
+    return [value for some in found for value in some.column("value").to_pylist()]
+
+
+def test_a_batch_reads_each_record_once_however_it_is_cut(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 5_000), partitions=2)
+    for options in ({}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "301"}):
+        reader = batch(cluster, **options)
+        assert values_of(reader, reader.partitions()) == numbers(0, 5_000)
+
+
+def test_rows_have_the_schema_that_spark_compares_them_with(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", [b"1"], headers=[("h", b"x")])
+    reader = batch(cluster)
+    (piece,) = reader.partitions()
+    (found,) = reader.read(piece)
+    assert found.schema.equals(to_arrow_schema(source_schema(True), timezone="UTC"))
+
+
+def test_of_no_piece_nothing_is_read(cluster: Cluster) -> None:
+    assert batch(cluster).partitions() == []
+    assert list(batch(cluster).read(InputPartition(None))) == []
+
+
+def test_fetching_stops_at_the_end_of_the_range(cluster: Cluster) -> None:
+    """In the middle of a batch, and though much more is there."""
+    fill(cluster.bootstrap, "t", numbers(0, 3_000))
+    id_ = topic_id(cluster)
+    assert values_between(cluster, 1_000, 1_500, id_) == numbers(1_000, 1_500)
+    assert values_between(cluster, 2_999, 3_000, id_) == [b"2999"]
+
+
+def test_a_batch_larger_than_what_is_asked_for_is_read_all_the_same(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", [b"x" * 50_000] * 4)
+    assert len(values_between(cluster, 0, 4, topic_id(cluster), partition_fetch_bytes_max=1_000)) == 4
+
+
+def test_what_is_not_committed_is_not_read_under_read_committed(cluster: Cluster) -> None:
+    async def transactions() -> None:
+        async with Producer(cluster.bootstrap, transactional_id="x") as producer:
+            for at, ends in enumerate(["commit", "abort", "commit"]):
+                await producer.begin()
+                for value in (b"%d" % (10 * at), b"%d" % (10 * at + 1)):
+                    producer.send("t", value, partition=0)
+                await producer.flush()
+                await (producer.commit() if ends == "commit" else producer.abort())
+
+    asyncio.run(transactions())
+    reader = batch(cluster, **{"kafka.isolation.level": "read_committed"})
+    assert values_of(reader, reader.partitions()) == [b"0", b"1", b"20", b"21"]
+    reader = batch(cluster)
+    assert values_of(reader, reader.partitions()) == [b"0", b"1", b"10", b"11", b"20", b"21"]
+
+
+def test_retention_that_overtakes_a_task_is_aged_out(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 100))
+    id_ = topic_id(cluster)
+    delete_records(cluster.bootstrap, {T0: 60})
+    with pytest.raises(DataLoss, match="records of t-0 from offset 10 to 59 were deleted") as raised:
+        values_between(cluster, 10, 100, id_)
+    assert raised.value.loss.verdict is Verdict.AGED_OUT
+    assert values_between(cluster, 10, 100, id_, fails=False) == numbers(60, 100)
+    assert values_between(cluster, 10, 50, id_, fails=False) == []
+
+
+def test_a_topic_made_anew_under_a_task_is_recreated(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    id_ = topic_id(cluster)
+    assert values_between(cluster, 0, 10, id_) == numbers(0, 10)  # so that the process knows the old one
+    delete_topic(cluster.bootstrap, "t")
+    make_topic(cluster.bootstrap, "t", 2)
+    fill(cluster.bootstrap, "t", numbers(0, 500))
+    with pytest.raises(DataLoss) as raised:
+        values_between(cluster, 5, 10, id_)
+    assert raised.value.loss.verdict is Verdict.RECREATED
+    assert values_between(cluster, 5, 10, id_, fails=False) == []
+    assert values_between(cluster, 5, 10, topic_id(cluster)) == numbers(5, 10)
+
+
+def test_a_log_that_does_not_reach_the_range_is_truncated(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    with pytest.raises(DataLoss) as raised:
+        values_between(cluster, 20, 30, topic_id(cluster))
+    assert raised.value.loss.verdict is Verdict.TRUNCATED
+
+
+def test_a_task_that_gets_nothing_says_so_in_the_end(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    with pytest.raises(KafkaError, match=r"nothing of t-0 came in 1000 ms \(kafkaConsumer.pollTimeoutMs\)") as raised:
+        values_between(cluster, 5, 30, topic_id(cluster), poll_ms_max=1_000)
+    assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+
+def test_a_task_that_is_left_half_read_leaves_nothing_behind(cluster: Cluster) -> None:
+    """As under a limit; the next task of the process reads its own."""
+    fill(cluster.bootstrap, "t", numbers(0, 50_000))
+    reader = batch(cluster)
+    pieces = reader.partitions()
+    reading: Any = reader.read(pieces[0])
+    assert next(reading).num_rows > 0
+    reading.close()
+    assert values_of(reader, pieces) == numbers(0, 50_000)
+
+
+def test_a_topic_that_does_not_exist_is_named(cluster: Cluster) -> None:
+    with pytest.raises(KafkaError, match="topic 'nothing' does not exist"):
+        batch(cluster, subscribe="nothing").partitions()
+
+
+def test_a_pattern_finds_topics_and_not_the_brokers_own(cluster: Cluster) -> None:
+    make_topic(cluster.bootstrap, "t-other")
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribePattern": ".*"}
+    options = read_options(given, "stream")
+    view = view_of(options.connection)
+    assert list(view.topics(options.selection, 0)) == ["t", "t-other"]
+    delete_topic(cluster.bootstrap, "t-other")
+    assert list(view.topics(options.selection, 60_000)) == ["t", "t-other"]
+    assert list(view.topics(options.selection, 0)) == ["t"]
+
+
+def stream(cluster: Cluster, **options: str) -> StreamReader:
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "startingOffsets": "earliest", **options}
+    return StreamReader(read_options(given, "stream"), source_schema(False))
+
+
+def test_a_stream_reads_on_by_offsets_alone(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 1_000), partitions=2)
+    reader = stream(cluster, maxOffsetsPerTrigger="400")
+    at = reader.initialOffset()
+    found: list[bytes] = []
+    while (end := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+        found += values_of(reader, reader.partitions(at, end))
+        at = end
+    assert sorted(found, key=int) == numbers(0, 1_000)
+    assert reader.reportLatestOffset()["t"] == {"0": 500, "1": 500}
+
+
+def test_bytes_per_trigger_are_met_about(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", [b"x" * 1_000] * 2_000, partitions=2)
+    reader = stream(cluster, maxBytesPerTrigger="200kb")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    assert 100 <= sum(end["t"].values()) <= 250
+
+
+def test_a_reader_goes_to_its_tasks_without_its_connections(cluster: Cluster) -> None:
+    import pickle
+
+    reader = stream(cluster)
+    reader.initialOffset()
+    assert isinstance(pickle.loads(pickle.dumps(reader)), StreamReader)
+    piece = Piece(Range(T0, bytes(16), 0, 1))
+    assert pickle.loads(pickle.dumps(piece)) == piece

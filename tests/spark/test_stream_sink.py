@@ -1,0 +1,282 @@
+"""The sink of a stream, step by step as Spark takes them, against a broker in this process."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+
+from headrace.errors import KafkaError
+from headrace.spark import task, writing
+from headrace.spark.driver_claims import DriverClaims, NewerDriver
+from headrace.spark.scope import MovedCheckpoint
+from headrace.testing import Cluster
+from tests.spark.filling import make_topic
+from tests.spark.sink_stage import SETTINGS, Query, Spark, batches, readable, spark, wrote
+
+__all__ = ["spark"]
+
+Queries = Callable[..., Query]
+names = count(1)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Cluster]:
+    with Cluster(settings=SETTINGS) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker: Cluster) -> str:
+    name = f"t{next(names)}"
+    make_topic(broker.bootstrap, name, 2)
+    return name
+
+
+class There(Query):
+    """Commits in a process of its own."""
+
+    def __init__(self, go_there: Callable[[], None], spark: Spark, run: str, given: dict[str, str], at: int, id_: str):
+        super().__init__(spark, run, given, started_ms=at, query_id=id_)
+        self._go_there = go_there
+
+    def commit(self, messages: list[Any], batch_id: int) -> None:
+        self._go_there()
+        super().commit(messages, batch_id)
+
+
+@pytest.fixture
+def query(broker: Cluster, topic: str, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Queries:
+    """Each run has a process of its own that commits."""
+    processes: dict[str, DriverClaims] = {}
+    current = [""]
+    monkeypatch.setattr(
+        "headrace.spark.committing.claims_of",
+        lambda at: processes.setdefault(current[0], at.call(DriverClaims)),
+    )
+
+    def run(name: str, *, started_ms: int = 1_000, process: str | None = None, **options: str) -> Query:
+        given = {
+            "kafka.bootstrap.servers": broker.bootstrap,
+            "topic": topic,
+            "checkpointLocation": f"/checkpoints/{topic}",
+            **options,
+        }
+        at = process or name
+        return There(lambda: current.__setitem__(0, at), spark, name, given, started_ms, f"query-{topic}")
+
+    return run
+
+
+def test_rows_are_read_when_their_batch_is_committed_and_not_before(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    one = query("run1")
+    for batch_id in range(3):
+        one.commit(one.batch(batch_id), batch_id)
+    assert readable(broker.bootstrap, topic) == sorted(b"%d.%d run1" % (n, at) for n in range(3) for at in range(2))
+
+
+def test_a_batch_that_was_committed_before_a_crash_is_skipped_by_the_next_run(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    one, two = query("run1"), query("run2")
+    one.commit(one.batch(0), 0)
+    again = two.batch(0)
+    assert all(message.outcome.is_skipped and message.outcome.handle is None for message in again)
+    two.commit(again, 0)
+    two.commit(two.batch(1), 1)
+    assert readable(broker.bootstrap, topic) == [b"0.0 run1", b"0.1 run1", b"1.0 run2", b"1.1 run2"]
+
+
+def test_an_answer_that_was_lost_is_no_second_commit_and_abort_undoes_nothing(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    one = query("run1")
+    messages: list[Any] = list(one.batch(0))
+    one.commit(messages, 0)
+    one.commit(messages, 0)
+    one.sink().abort([*messages, None], 0)
+    assert readable(broker.bootstrap, topic) == [b"0.0 run1", b"0.1 run1"]
+
+
+def test_attempts_that_are_not_named_are_never_read(broker: Cluster, topic: str, query: Queries) -> None:
+    """As of a task that was run twice, or whose process was lost."""
+    one = query("run1")
+    one.task(0, 0, b"lost")
+    one.commit(one.batch(0), 0)
+    assert readable(broker.bootstrap, topic) == [b"0.0 run1", b"0.1 run1"]
+
+
+def test_a_batch_that_spark_gives_up_is_never_read(broker: Cluster, topic: str, query: Queries) -> None:
+    one = query("run1")
+    one.sink().abort([*one.batch(0), None], 0)
+    assert readable(broker.bootstrap, topic) == []
+    one.commit(one.batch(0), 0)
+    assert len(readable(broker.bootstrap, topic)) == 2
+
+
+def test_a_task_that_fails_half_way_leaves_nothing_behind(broker: Cluster, topic: str, query: Queries) -> None:
+    def failing() -> Iterator[Any]:
+        yield from batches([b"half"])
+        raise ZeroDivisionError
+
+    one = query("run1")
+    one.task(0, 0)  # so that Spark tells of this batch
+    with pytest.raises(ZeroDivisionError):
+        one.sink().write(failing())
+    assert readable(broker.bootstrap, topic) == []
+
+
+def test_tasks_without_rows_begin_no_transaction_and_a_batch_without_rows_counts(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    one = query("run1")
+    messages = [one.task(0, 0), one.task(0, 1)]
+    assert [message.outcome.handle for message in messages] == [None, None]
+    one.commit(messages, 0)
+    assert one.task(0, 0, b"late").outcome.is_skipped
+    assert readable(broker.bootstrap, topic) == []
+
+
+def test_a_task_whose_batch_is_committed_while_it_writes_skips_the_rest(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    one, two = query("run1"), query("run2")
+
+    def overtaken() -> Iterator[Any]:
+        yield from batches([b"zombie"])
+        two.commit(two.batch(0), 0)
+        two.commit(two.batch(1), 1)
+        one.task(0, 5)  # Spark tells the zombie what it told it before
+        yield from batches([b"zombie"])
+
+    one.task(0, 0)
+    assert wrote(one.sink().write(overtaken())).outcome.is_skipped
+    assert len(readable(broker.bootstrap, topic)) == 4
+
+
+def test_an_older_driver_stops_and_is_told_where_the_newer_one_is(
+    broker: Cluster, topic: str, query: Queries, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = query("old"), query("new")
+    monkeypatch.setattr("socket.gethostname", lambda: "host-a")
+    old.commit(old.batch(0), 0)
+    monkeypatch.setattr("socket.gethostname", lambda: "host-b")
+    new.commit(new.batch(1), 1)
+    late = old.batch(2)
+    with pytest.raises(NewerDriver, match=r"query query-.* was taken over by a newer driver on host-b"):
+        old.commit(late, 2)
+    old.sink().abort(list(late), 2)
+    with pytest.raises(NewerDriver):  # it stays so
+        old.commit(old.batch(2), 2)
+    new.commit(new.batch(2), 2)
+    assert readable(broker.bootstrap, topic) == sorted(
+        [b"0.0 old", b"0.1 old", b"1.0 new", b"1.1 new", b"2.0 new", b"2.1 new"]
+    )
+
+
+def test_a_driver_whose_process_was_replaced_is_still_the_same_one(query: Queries) -> None:
+    """Spark ends processes that are idle for a minute."""
+    one, moved = query("run1", process="a"), query("run1", process="b")
+    one.commit(one.batch(0), 0)
+    moved.commit(moved.batch(1), 1)
+    one.commit(one.batch(2), 2)
+
+
+def test_an_older_driver_whose_process_was_replaced_stops_too(query: Queries) -> None:
+    old, new = query("old", started_ms=1), query("new", started_ms=2)
+    old.commit(old.batch(0), 0)
+    later = query("old", started_ms=1, process="another")
+    new.commit(new.batch(1), 1)
+    with pytest.raises(NewerDriver):
+        later.commit(later.batch(1), 1)  # the new one is ahead, and alive
+    new.commit(new.batch(2), 2)
+
+
+def test_a_newer_driver_replays_a_batch_of_one_that_lives(query: Queries) -> None:
+    old, new = query("old", started_ms=1), query("new", started_ms=2)
+    old.commit(old.batch(0), 0)
+    new.commit(new.batch(0), 0)
+    with pytest.raises(NewerDriver):
+        old.commit(old.batch(1), 1)
+
+
+def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    one, copied = query("run1"), query("run2", checkpointLocation="s3a://bucket/copy/")
+    one.commit(one.batch(0), 0)
+    again = copied.batch(0)
+    assert not again[0].outcome.is_skipped
+    with pytest.raises(
+        MovedCheckpoint, match=r"first seen with its checkpoint at \.\.\.(.*), and now at s3a"
+    ) as raised:
+        copied.commit(again, 0)
+    copied.sink().abort(list(again), 0)
+    old_scope = str(raised.value).split("give option scope=")[1].split()[0]
+    moved = query("run3", checkpointLocation="s3a://bucket/copy", scope=old_scope)
+    assert moved.batch(0)[0].outcome.is_skipped
+    moved.commit(moved.batch(1), 1)
+    own = query("run4", checkpointLocation="s3a://bucket/copy", scope="a.copy")
+    own.commit(own.batch(0), 0)
+    assert readable(broker.bootstrap, topic) == sorted(
+        [b"0.0 run1", b"0.1 run1", b"1.0 run3", b"1.1 run3", b"0.0 run4", b"0.1 run4"]
+    )
+
+
+def test_the_same_place_may_be_written_in_several_ways_and_the_topic_may_change(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    make_topic(broker.bootstrap, f"{topic}-other")
+    one = query("run1", checkpointLocation="/checkpoints/x")
+    one.commit(one.batch(0), 0)
+    two = query("run2", checkpointLocation="file:///checkpoints/x/")
+    assert two.batch(0)[0].outcome.is_skipped
+    three = query("run3", checkpointLocation="/checkpoints/x", topic=f"{topic}-other")
+    three.commit(three.batch(0), 0)
+    assert len(readable(broker.bootstrap, f"{topic}-other")) == 2
+
+
+@pytest.mark.parametrize("missing", [task.QUERY_ID, task.BATCH_ID, task.RUN_ID])
+def test_a_spark_that_does_not_tell_enough_is_refused(missing: str, query: Queries, spark: Spark) -> None:
+    one = query("run1")
+    one.task(0, 0)
+    del spark.properties[missing]
+    with pytest.raises(task.ContextMissing, match="does not tell a task"):
+        one.sink().write(batches([b"x"]))
+
+
+def test_messages_that_do_not_fit_are_not_committed(query: Queries) -> None:
+    one = query("run1")
+    messages: list[Any] = list(one.batch(0))
+    for wrong, batch_id in (([*messages, None], 0), (messages, 1), ([*messages, *one.batch(1)], 0)):
+        with pytest.raises(KafkaError, match="the batch is not committed"):
+            one.commit(wrong, batch_id)
+    one.sink().abort(messages, 0)
+    one.sink().abort(list(one.batch(1)), 1)
+
+
+def test_at_least_once_needs_no_checkpoint_and_no_commit(broker: Cluster, topic: str, spark: Spark) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic, "deliveryGuarantee": "at_least_once"}
+    one = Query(spark, "run1", given)
+    messages = one.batch(0)
+    assert len(readable(broker.bootstrap, topic)) == 2
+    one.commit(messages, 0)
+    one.sink().abort(list(messages), 0)
+    assert len(readable(broker.bootstrap, topic)) == 2
+
+
+def test_a_cluster_that_is_no_headrace_gets_rows_at_least_once_and_that_is_said(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, broker: Cluster, topic: str
+) -> None:
+    monkeypatch.setattr(writing, "offers_groups", lambda *_: False)
+    writing.say_at_least_once.cache_clear()
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    one = Query(spark, "run1", given)
+    one.commit(one.batch(0), 0)
+    assert len(readable(broker.bootstrap, topic)) == 2
+    assert caplog.text.count("rows are written at least once") == 1
+    strict = Query(spark, "run1", {**given, "deliveryGuarantee": "exactly_once", "scope": "x"})
+    with pytest.raises(KafkaError, match="exactly_once is not possible; deliveryGuarantee=at_least_once is"):
+        strict.task(0, 0, b"x")
