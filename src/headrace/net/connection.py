@@ -11,6 +11,9 @@ from headrace.net.framing import GROWTH, GROWTH_SCARCE, SCRATCH_BYTES, FrameRead
 from headrace.net.hub import Hub
 from headrace.net.limits import SHORT_ANSWER_BYTES, Limits
 from headrace.net.output import Output
+from headrace.net.reply import Reply
+from headrace.net.slices import SLICE_BYTES
+from headrace.net.slicing import Slicing
 from headrace.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -20,37 +23,6 @@ SIP_BYTES = 4 << 10
 
 FRAMES_PER_TURN_MAX = 128
 """More frames than that, however small, wait for the next turn of the loop: others have a turn too."""
-
-
-class Reply:
-    """The answer to one request. Answers leave in the order in which they were opened."""
-
-    __slots__ = ("_connection", "_request_bytes", "alone", "next", "parts")
-
-    def __init__(self, connection: "Connection", request_bytes: int, alone: bool) -> None:
-        self._connection = connection
-        self._request_bytes = request_bytes
-        self.alone = alone
-        self.parts: list[Buffer] | None = None
-        self.next: Reply | None = None
-
-    def send(self, parts: list[Buffer]) -> None:
-        """The whole answer with its length prefix. Nobody may change these buffers afterwards."""
-        assert self.parts is None, "answered twice"
-        self.parts = parts
-        connection = self._connection
-        connection.give_back(self._request_bytes)
-        self._request_bytes = 0
-        connection.answered(self)
-
-    def skip(self) -> None:
-        """No answer is due (acks=0)."""
-        self.send([])
-
-    def forget_request(self) -> None:
-        """The request's bytes are not needed any more: a fetch that waits must not hold memory."""
-        size, self._request_bytes = self._request_bytes, 0
-        self._connection.give_back(size)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -72,6 +44,7 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight",
         "_in_flight_bytes",
         "_in_pump",
+        "_is_bulk",
         "_last",
         "_limits",
         "_on_closed",
@@ -83,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_resume_due",
         "_since_yield",
+        "_slicing",
         "_stuck_bytes",
         "_transport",
         "_write_due",
@@ -126,6 +100,8 @@ class Connection(asyncio.BufferedProtocol):
         self._asked_budget = False
         self._output = Output()
         self._write_due = False  # the turn knows of us
+        self._is_bulk = False  # the last answer was large
+        self._slicing: Slicing | None = None
         self._in_pump = False
         self._blocked = False
         self._paused = False
@@ -230,6 +206,11 @@ class Connection(asyncio.BufferedProtocol):
         # Less than what a connection may leave unsent is not counted there, so it is given to nobody.
         return left if left > self._limits.unsent_bytes_max else SHORT_ANSWER_BYTES
 
+    def pace(self) -> None:
+        """What is answered now is in no hurry: while others ask for something, they come first."""
+        if self._transport is not None:
+            self._in_slices(self._transport).is_paced = True
+
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
@@ -280,13 +261,35 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Gives what is queued to the transport, in one piece if it is small."""
         self._write_due = False
-        if self._output.unsent_bytes and not self.closing and self._transport is not None:
-            self._output.give_to(self._transport)
-            if self._writing_paused:
-                self._count_stuck(self._transport.get_write_buffer_size())
+        output, transport = self._output, self._transport
+        if output.unsent_bytes and not self.closing and transport is not None:
+            slicing = self._slicing
+            if slicing is not None and slicing.is_active:
+                slicing.flush()
+            elif output.unsent_bytes > SLICE_BYTES and output.is_sliceable(transport):
+                self._is_bulk = True
+                self._in_slices(transport).flush()
+            else:
+                self._is_bulk = False
+                output.give_to(transport)
+                if self._writing_paused:
+                    self._count_stuck(transport.get_write_buffer_size())
+                if slicing is not None:
+                    slicing.is_paced = False
         if self._draining and self._first is None:
             self.close()
         elif self._blocked:
+            self._unblock()
+
+    def _in_slices(self, transport: asyncio.Transport) -> Slicing:
+        if self._slicing is None:
+            bytes_max = self._limits.unsent_bytes_max
+            self._slicing = Slicing(self._output, transport, self._hub.slices, bytes_max, self._slice_sent)
+        return self._slicing
+
+    def _slice_sent(self, unsent_bytes: int) -> None:
+        self._count_stuck(unsent_bytes if unsent_bytes > self._limits.unsent_bytes_max else 0)
+        if self._blocked:
             self._unblock()
 
     # What the loop uses.
@@ -306,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.closed = self.closing = self._blocked = True
+        self._slicing = None
         self._output.socket_fd = -1
         self._output.clear()
         self._budget.leave(self)
@@ -321,6 +325,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.quiet_ticks = 0
+        if not self._is_bulk:
+            self._hub.slices.small_requests += 1
+            if self._slicing is not None:
+                self._slicing.size.own_requests += 1
         self._reader.received(nbytes)
         more = self._pump()
         self._since_yield += nbytes
@@ -330,9 +338,13 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_soon()
 
     def pause_writing(self) -> None:
-        self._writing_paused = self._blocked = True
+        if self._slicing is None or not self._slicing.is_active:
+            self._writing_paused = self._blocked = True
 
     def resume_writing(self) -> None:
+        if self._slicing is not None and self._slicing.is_active:
+            self._slicing.send_slice()
+            return
         self._writing_paused = False
         self._count_stuck(0)
         self._unblock()
