@@ -8,7 +8,7 @@ from demo.plan import ORDERS, PARTITIONS
 from tests.servers.caller import Caller
 from tests.servers.process import BrokerProcess
 
-PACE_S = 0.05
+PACE_S = 0.1
 ANSWER_S_MAX = 3.0
 
 

@@ -1,29 +1,73 @@
-"""The table of orders: how it is filled by `headrace pipeline lake`, and read back."""
+"""The table of orders: filled by `headrace pipeline lake`, and read back."""
 
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
-from pyspark.sql import functions as f
+from demo.plan import ORDERS, SCHEMA
 
-from demo.plan import ORDERS
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headrace.pipeline.lake import LakeOptions, LakeProgress
 
 TABLE = "lake"
+EVERY_S = 3.0
+TRIES = 5
 
 
-def start_lake(spark: SparkSession, bootstrap: str, directory: Path) -> None:
-    stream = spark.readStream.format("headrace").option("kafka.bootstrap.servers", bootstrap)
-    stream = stream.option("subscribe", ORDERS).option("startingOffsets", "earliest")
-    schema = "number long, customer string, region string, cents long, at timestamp"
-    rows = stream.load().select(f.from_json(f.col("value").cast("string"), schema).alias("one")).select("one.*")
-    writer = rows.writeStream.format("parquet").queryName("lake").trigger(processingTime="2 seconds")
-    writer = writer.option("checkpointLocation", str(directory / "checkpoints" / "lake"))
-    writer.option("path", str(directory / TABLE)).start()
+class Lake:
+    """The pipeline in a thread, in the session of the other query. One that fails is run again."""
+
+    def __init__(
+        self, spark: "SparkSession", bootstrap: str, directory: Path, on_progress: "Callable[[LakeProgress], None]"
+    ) -> None:
+        self._spark, self._bootstrap, self._directory, self._on_progress = spark, bootstrap, directory, on_progress
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="lake", daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """All that is there is in the table."""
+        self._stop.set()
+        self._thread.join()
+        self._try(once=True)
+
+    def _run(self) -> None:
+        self._try(once=False)
+
+    def _try(self, *, once: bool) -> None:
+        from headrace.pipeline.lake import Watcher, run
+        from headrace.pipeline.outcome import PipelineFailed
+
+        stop = threading.Event() if once else self._stop
+        for attempt in range(1, TRIES + 1):
+            try:
+                run(self._options(once), Watcher(progressed=self._on_progress), stop, self._spark)
+                return
+            except PipelineFailed:
+                if attempt == TRIES:
+                    raise
+
+    def _options(self, once: bool) -> "LakeOptions":
+        from headrace.pipeline.lake import LakeOptions
+
+        return LakeOptions(
+            topics=(ORDERS,),
+            to=str(self._directory / TABLE),
+            format="delta",
+            bootstrap=self._bootstrap,
+            once=once,
+            every_s=EVERY_S,
+            schema=SCHEMA,
+            event_time="at",
+        )
 
 
 def numbers_in(directory: Path) -> list[int]:
-    """Of the orders in the table."""
-    import pyarrow.dataset as ds
+    """Of the orders in the table, as anybody who knows Delta tables reads it."""
+    from deltalake import DeltaTable
 
-    table = ds.dataset(str(directory / TABLE), format="parquet").to_table(columns=["number"])
-    numbers: list[int] = table.column("number").to_pylist()
+    numbers: list[int] = DeltaTable(str(directory / TABLE)).to_pyarrow_table(columns=["number"])["number"].to_pylist()
     return numbers

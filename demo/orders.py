@@ -9,6 +9,8 @@ FIRST_DAY_S = 1_767_225_600
 
 CUSTOMERS = 200
 REGIONS = ("east", "north", "south", "west")
+NOTES = ("please ring twice. ", "leave it with the neighbours, they know. ", "a present: no bill inside. ")
+NOTE_TIMES = 12
 WINDOW_S = 1_800
 CLOSING_STEP = 200_000
 """The last order is more than two days after the one before: every window of those before is over then."""
@@ -42,7 +44,14 @@ def order(number: int) -> Order:
 
 def encode(one: Order) -> bytes:
     at = datetime.fromtimestamp(one.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    told = {"number": one.number, "customer": one.customer, "region": one.region, "cents": one.cents, "at": at}
+    told: dict[str, object] = {
+        "number": one.number,
+        "customer": one.customer,
+        "region": one.region,
+        "cents": one.cents,
+        "at": at,
+    }
+    told["note"] = NOTES[one.number % len(NOTES)] * NOTE_TIMES
     return json.dumps(told).encode()
 
 

@@ -9,11 +9,13 @@ QUIET: Final = "quiet"
 PARTITIONS: Final = 3
 QUIET_PARTITIONS: Final = 90
 
-ORDERS_PER_S: Final = 1_000
-UNACKNOWLEDGED_MAX: Final = 3_000
+ORDERS_PER_S: Final = 400
+UNACKNOWLEDGED_MAX: Final = 1_500
 """The shop waits when so many orders are under way: then no partition is far ahead of another one."""
 
-SEGMENT_BYTES: Final = 128 << 10
+SCHEMA: Final = "number long, customer string, region string, cents long, at timestamp, note string"
+
+SEGMENT_BYTES: Final = 64 << 10
 ELIGIBLE_MS: Final = 12_000
 """A replica that began behind the tier leads again when its own disk covers so much (KIP-1303)."""
 
@@ -31,7 +33,7 @@ NODE_SETTINGS: Final = {
 ORDERS_SETTINGS: Final = {
     "remote.storage.enable": "true",
     "segment.bytes": str(SEGMENT_BYTES),
-    "local.retention.bytes": str(10 * SEGMENT_BYTES),
+    "local.retention.bytes": str(20 * SEGMENT_BYTES),
     "leader.election.eligible.local.log.ms": str(ELIGIBLE_MS),
     "min.insync.replicas": "2",
 }

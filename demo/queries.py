@@ -6,8 +6,8 @@ from pathlib import Path
 from demo.child import Child, Document
 from demo.evidence import QueryBatch
 
-START_S_MAX = 180.0
-FINISH_S_MAX = 180.0
+START_S_MAX = 300.0
+FINISH_S_MAX = 300.0
 
 
 class Queries:
@@ -16,7 +16,7 @@ class Queries:
         self.rows = {"lake": 0, "sums": 0}
         self.lag = {"lake": 0, "sums": 0}
         self._bootstrap, self._directory, self._now_s = bootstrap, directory, now_s
-        self._is_finished = False
+        self._is_started = self._is_finished = False
         self._child = self._start()
 
     def _start(self) -> Child:
@@ -31,7 +31,11 @@ class Queries:
             )
             self.rows[query] += told["rows"]
             self.lag[query] = told["lag"]
+        self._is_started = self._is_started or "started" in told
         self._is_finished = self._is_finished or "finished" in told
+
+    def until_started(self) -> None:
+        self._child.until(lambda: self._is_started, "Spark has started", START_S_MAX)
 
     def until_running(self, batches: int = 2) -> None:
         """Both queries have done so many more micro-batches with rows."""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from demo.evidence import Acked
 from demo.orders import CLOSING_STEP, Order, encode, order
 from demo.plan import ORDERS, ORDERS_PER_S, UNACKNOWLEDGED_MAX
-from headrace.client import Producer
+from headrace.client import Producer, RecordMetadata
 
 TICK_S = 0.05
 LINGER_MS = 20
@@ -22,6 +22,7 @@ class Shop:
         self.failure: BaseException | None = None
         self._bootstrap = bootstrap
         self._now_s = now_s
+        self._loss: BaseException | None = None
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop", daemon=True)
         self._thread.start()
@@ -41,39 +42,32 @@ class Shop:
 
     async def _sell(self) -> None:
         async with Producer(self._bootstrap, acks="all", linger_ms=LINGER_MS) as producer:
-            number, sending = 0, set[asyncio.Task[None]]()
-            began_s = self._now_s()
+            number, began_s = 0, self._now_s()
             while not self._closing.is_set():
                 due = int((self._now_s() - began_s) * ORDERS_PER_S)
-                while number < due and len(sending) < UNACKNOWLEDGED_MAX:
-                    self._send(producer, order(number), sending)
+                while number < due and number - len(self.acked) < UNACKNOWLEDGED_MAX:
+                    self._send(producer, order(number))
                     number += 1
-                began_s = max(began_s, self._now_s() - (number + ORDERS_PER_S) / ORDERS_PER_S)  # no rush after a stop
+                began_s = max(began_s, self._now_s() - number / ORDERS_PER_S - 1)  # no rush after a stop
                 await asyncio.sleep(TICK_S)
-                _raise_failure(sending)
-            await _all_of(sending)
+                self._raise_loss()
+            await producer.flush()
             self.closing = number + CLOSING_STEP
-            self._send(producer, order(self.closing), sending)
-            await _all_of(sending)
+            self._send(producer, order(self.closing))
+            await producer.flush()
+            await asyncio.sleep(0)  # whoever waits for a future hears of it one turn later
+            self._raise_loss()
 
-    def _send(self, producer: Producer, one: Order, sending: "set[asyncio.Task[None]]") -> None:
-        async def noted() -> None:
-            stored = await future
+    def _send(self, producer: Producer, one: Order) -> None:
+        def done(future: "asyncio.Future[RecordMetadata]") -> None:
+            if (lost := future.exception()) is not None:
+                self._loss = lost
+                return
+            stored = future.result()
             self.acked.append(Acked(self._now_s(), one.number, stored.partition, stored.offset))
 
-        future = producer.send(ORDERS, encode(one), one.customer.encode())
-        task = asyncio.ensure_future(noted())
-        sending.add(task)
-        task.add_done_callback(lambda done: None if done.cancelled() or done.exception() else sending.discard(done))
+        producer.send(ORDERS, encode(one), one.customer.encode()).add_done_callback(done)
 
-
-async def _all_of(sending: "set[asyncio.Task[None]]") -> None:
-    await asyncio.gather(*sending)
-    sending.clear()
-
-
-def _raise_failure(sending: "set[asyncio.Task[None]]") -> None:
-    """One that failed stays among those that are sent."""
-    for task in sending:
-        if task.done():
-            task.result()
+    def _raise_loss(self) -> None:
+        if self._loss is not None:
+            raise self._loss

@@ -41,7 +41,7 @@ class Stage:
     # Beginning and end.
 
     def open(self) -> None:
-        """Brokers, topics, watchers, the shop; and Spark begins to start."""
+        """Brokers, topics and Spark; then watchers, and the shop."""
         cluster = self.cluster
         cluster.start()
         cluster.create_topic(ORDERS, PARTITIONS, configs=ORDERS_SETTINGS)
@@ -49,7 +49,9 @@ class Stage:
         cluster.create_topic(LEDGER, 1)
         cluster.create_topic(QUIET, QUIET_PARTITIONS)
         cluster.until_whole(ORDERS)
+        self.happened(f"Three brokers serve {cluster.bootstrap}")
         self.queries = Queries(cluster.bootstrap, self.directory, self.now_s)
+        self.queries.until_started()
         self.watcher = Watcher(cluster, self.seen.led, self.now_s)
         self._askers = [Asker(at, node, self.seen.ends, self.now_s) for at, node in cluster.nodes.items()]
         self.shop = Shop(cluster.bootstrap, self.now_s)
