@@ -5,6 +5,7 @@ python -m demo [--directory build/demo] [--write]
 
 import argparse
 import shutil
+import signal
 import sys
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"renew {PLOT} too")
     chosen = parser.parse_args()
     directory: Path = chosen.directory.absolute()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)  # so that nothing stays
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     stage = play(directory)

@@ -4,9 +4,10 @@ import shutil
 from collections.abc import Callable
 from typing import NamedTuple
 
-from demo.evidence import FailedReplica, Thin, Wiped
-from demo.inspecting import copied, failed, tier_status, why
+from demo.evidence import Thin, Wiped
+from demo.inspecting import tier_status, why
 from demo.plan import ORDERS
+from demo.replica_failure import fail_a_replica, until_back
 from demo.stage import Stage
 from headrace.errors import KafkaError
 
@@ -27,36 +28,6 @@ def sell(stage: Stage) -> None:
     stage.happened(f"Both Spark queries run; {stage.remote_segments()} segments are in the tier")
 
 
-def fail_a_replica(stage: Stage) -> None:
-    """The directory of one replica is gone, as on a disk that lost it: its next segment cannot be made."""
-    cluster, seen = stage.cluster, stage.cluster.seen(ORDERS)
-    leader = seen[0].leader
-    victim = next(node_id for node_id in seen[0].replicas if node_id != leader)
-    note = stage.seen.failed_replica = FailedReplica(victim, 0)
-    directory = cluster.nodes[victim].partitions / f"{ORDERS}-0"
-    away = stage.directory / "taken-away"
-    directory.rename(away)
-    stage.happened(f"The files of {ORDERS}-0 on node {victim} are gone")
-    cluster.until(lambda: failed(cluster, victim), "the replica is given up")
-    given_up = failed(cluster, victim)
-    note.given_up = [f"{one['topic']}-{one['partition']}" for one in given_up]
-    note.reason, note.in_epoch = str(given_up[0]["reason"]), int(given_up[0]["leader_epoch"])
-    others = {at: one.leader for at, one in seen.items() if at and one.leader != victim}
-    note.others_before = _copied(stage, victim, others)
-    cluster.until(lambda: victim not in cluster.seen(ORDERS, leader)[0].isr, "the replica has left the ISR")
-    note.left_in_sync = True
-    note.others_after = _copied(stage, victim, others)
-    note.given_up = [f"{one['topic']}-{one['partition']}" for one in failed(cluster, victim)]
-    if directory.exists():
-        shutil.rmtree(directory)
-    away.rename(directory)
-    stage.happened(f"Node {victim} gave up {ORDERS}-0 alone; its files are back, and it waits for the next epoch")
-
-
-def _copied(stage: Stage, node_id: int, leaders: dict[int, int]) -> dict[str, int]:
-    return {f"{ORDERS}-{at}": copied(stage.cluster, leader, at, node_id) for at, leader in leaders.items()}
-
-
 def kill_the_leader(stage: Stage) -> None:
     """Nobody tells the others: its lease runs out. The owner of the ledger is paused, and another takes over."""
     cluster = stage.cluster
@@ -69,22 +40,12 @@ def kill_the_leader(stage: Stage) -> None:
     stage.happened(f"Node {successor} leads {ORDERS}-0")
     stage.owners.take_over()
     stage.happened("Ben owns the ledger")
-    _until_failed_one_is_back(stage)
+    until_back(stage)
     cluster.nodes[leader].start()
     stage.owners.resume_the_old_one()
     stage.happened("The old owner is back, and is refused")
     cluster.until_whole(ORDERS)
     stage.happened(f"Node {leader} is back in sync")
-
-
-def _until_failed_one_is_back(stage: Stage) -> None:
-    cluster, note = stage.cluster, stage.seen.failed_replica
-    successor = cluster.leader_of(ORDERS, 0, note.node_id)
-    cluster.until(lambda: note.node_id in cluster.seen(ORDERS, successor)[0].isr, "the failed replica is in sync")
-    note.back_in_sync = not failed(cluster, note.node_id)
-    with cluster.call(successor) as caller:
-        note.back_in_epoch = caller.leader_epoch(ORDERS, 0)
-    stage.happened(f"{ORDERS}-0 of node {note.node_id} is in sync again, in leader epoch {note.back_in_epoch}")
 
 
 def kill_the_driver(stage: Stage) -> None:

@@ -79,7 +79,7 @@ class FailedReplica:
     """KIP-461: what became of a replica whose files could not be written, and of the others of its node."""
 
     node_id: int = -1
-    partition: int = -1
+    name: str = ""
     reason: str = ""
     given_up: list[str] = field(default_factory=list)
     """All that its node had given up."""
@@ -91,6 +91,11 @@ class FailedReplica:
     """Of the partition's leader, when it was given up and when it was replicated again."""
     left_in_sync: bool = False
     back_in_sync: bool = False
+    sent: list[int] = field(default_factory=list)
+    stored: list[int] = field(default_factory=list)
+    """Parcels that were acknowledged, and those that are there."""
+    is_equal: bool = False
+    """In the end, to the other replicas, byte by byte."""
 
 
 class Thin(NamedTuple):

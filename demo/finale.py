@@ -1,6 +1,6 @@
 """The end of the play: the shop closes, Spark reads what is left, and everything is read back."""
 
-from demo import idle, lake, reading
+from demo import idle, lake, reading, replica_failure
 from demo.inspecting import verified_tier
 from demo.plan import ORDERS
 from demo.stage import Stage
@@ -22,6 +22,7 @@ def read_back(stage: Stage) -> None:
     seen.sums = reading.stored_sums(cluster.bootstrap)
     seen.lake = lake.numbers_in(stage.directory)
     stage.owners.read_back()
+    replica_failure.read_back(stage)
     seen.idle = idle.measure_all(cluster)
     checked = verified_tier(cluster)
     seen.tier_segments, seen.tier_bytes = checked.segments, checked.bytes
@@ -29,6 +30,7 @@ def read_back(stage: Stage) -> None:
     seen.tier_problems += [f"{one['topic']}-{one['partition']}: {one['reason']}" for one in checked.left_out]
     cluster.until_whole(ORDERS)
     cluster.stop()
+    replica_failure.check_replicas(stage)
     seen.replicas = reading.replicas_on_disk(cluster)
     seen.bugs = reading.bugs_of(cluster)
     stage.happened("Table, topics, tier, disks and records of the brokers are read back")

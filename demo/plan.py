@@ -5,6 +5,7 @@ from typing import Final
 ORDERS: Final = "orders"
 SUMS: Final = "sums"
 LEDGER: Final = "ledger"
+PARCELS: Final = "parcels"
 QUIET: Final = "quiet"
 PARTITIONS: Final = 3
 QUIET_PARTITIONS: Final = 90
@@ -20,6 +21,8 @@ ELIGIBLE_MS: Final = 12_000
 """A replica that began behind the tier leads again when its own disk covers so much (KIP-1303)."""
 
 NODE_SETTINGS: Final = {
+    "broker.session.timeout.ms": "5000",
+    "broker.heartbeat.interval.ms": "500",
     "remote.log.storage.system.enable": "true",
     "remote.log.manager.task.interval.ms": "500",
     "log.retention.check.interval.ms": "500",
@@ -30,6 +33,10 @@ NODE_SETTINGS: Final = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
 }
+PARCEL_BYTES: Final = SEGMENT_BYTES * 3 // 5
+"""Two of them do not fit into a segment."""
+
+PARCELS_SETTINGS: Final = {"segment.bytes": str(SEGMENT_BYTES), "min.insync.replicas": "2"}
 ORDERS_SETTINGS: Final = {
     "remote.storage.enable": "true",
     "segment.bytes": str(SEGMENT_BYTES),

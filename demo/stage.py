@@ -6,7 +6,18 @@ from pathlib import Path
 from demo.asker import Asker
 from demo.evidence import Evidence, Happening
 from demo.owners import Owners
-from demo.plan import LEDGER, NODE_SETTINGS, ORDERS, ORDERS_SETTINGS, PARTITIONS, QUIET, QUIET_PARTITIONS, SUMS
+from demo.plan import (
+    LEDGER,
+    NODE_SETTINGS,
+    ORDERS,
+    ORDERS_SETTINGS,
+    PARCELS,
+    PARCELS_SETTINGS,
+    PARTITIONS,
+    QUIET,
+    QUIET_PARTITIONS,
+    SUMS,
+)
 from demo.queries import Queries
 from demo.shop import Shop
 from demo.terminal import Terminal
@@ -47,6 +58,7 @@ class Stage:
         cluster.create_topic(ORDERS, PARTITIONS, configs=ORDERS_SETTINGS)
         cluster.create_topic(SUMS, 2)
         cluster.create_topic(LEDGER, 1)
+        cluster.create_topic(PARCELS, PARTITIONS, configs=PARCELS_SETTINGS)
         cluster.create_topic(QUIET, QUIET_PARTITIONS)
         cluster.until_whole(ORDERS)
         self.happened(f"Three brokers serve {cluster.bootstrap}")

@@ -32,7 +32,7 @@ def idle_fetches(seen: Evidence) -> Promise:
 
 def one_replica_fails_alone(seen: Evidence) -> Promise:
     failed = seen.failed_replica
-    name = f"orders-{failed.partition}"
+    name = failed.name
     stuck = [one for one, before in failed.others_before.items() if failed.others_after.get(one, -1) <= before]
     findings = unless(failed.given_up == [name], f"node {failed.node_id} gave up {failed.given_up}, not {name} alone")
     findings += [f"node {failed.node_id} copied nothing of {one} any more" for one in stuck]
@@ -40,6 +40,8 @@ def one_replica_fails_alone(seen: Evidence) -> Promise:
     findings += unless(failed.left_in_sync, f"{name} never left the ISR")
     findings += unless(failed.back_in_epoch > failed.in_epoch, f"{name} did not wait for its next leader epoch")
     findings += unless(failed.back_in_sync, f"{name} is not in sync again")
+    findings += unless(failed.sent and failed.stored == failed.sent, f"{name} has {failed.stored}, not {failed.sent}")
+    findings += unless(failed.is_equal, f"the replicas of {name} are not equal")
     return Promise(
         "KIP-461",
         "A replica whose files fail is left alone, and no other partition of its node notices",
@@ -49,6 +51,7 @@ def one_replica_fails_alone(seen: Evidence) -> Promise:
             "others that were replicated on": len(failed.others_before) - len(stuck),
             "given up in leader epoch": failed.in_epoch,
             "replicated again in": failed.back_in_epoch,
+            "records of it, lost": len(set(failed.sent) - set(failed.stored)),
         },
         findings,
     )

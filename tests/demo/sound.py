@@ -40,7 +40,19 @@ def sound() -> Evidence:
     seen.batches = [QueryBatch(float(at), query, at, 100, 10, 0.1) for at in range(3) for query in ("lake", "sums")]
     seen.idle = [IdleFetch(1, 30, 1_200, 1_500, 40, 30)]
     seen.failed_replica = FailedReplica(
-        3, 0, "append failed", ["orders-0"], {"orders-1": 10}, {"orders-1": 20}, 0, 1, True, True
+        node_id=3,
+        name="parcels-0",
+        reason="append failed",
+        given_up=["parcels-0"],
+        others_before={"orders-1": 10},
+        others_after={"orders-1": 20},
+        in_epoch=0,
+        back_in_epoch=1,
+        left_in_sync=True,
+        back_in_sync=True,
+        sent=[0, 1, 2],
+        stored=[0, 1, 2],
+        is_equal=True,
     )
     thin = [Thin(12.0, 1, 2, True, True, True, "3 is passed over"), Thin(25.0, 1, 3, False, True, True, "it is first")]
     seen.wiped = Wiped(3, 2.0, 1_000, 300, 5_000, 2_000, thin, 13.0)

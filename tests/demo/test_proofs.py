@@ -101,6 +101,10 @@ def tried_again_too_soon(seen: Evidence) -> None:
     seen.failed_replica.back_in_epoch = seen.failed_replica.in_epoch
 
 
+def parcel_lost(seen: Evidence) -> None:
+    seen.failed_replica.stored.remove(1)
+
+
 def all_copied(seen: Evidence) -> None:
     seen.wiped.copied_records = seen.wiped.log_records
 
@@ -159,6 +163,7 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     two_partitions_given_up: "A replica whose files fail",
     others_stand_still: "A replica whose files fail",
     tried_again_too_soon: "A replica whose files fail",
+    parcel_lost: "A replica whose files fail",
     all_copied: "A node that lost its disk",
     thin_one_leads: "A replica with little on its own disk",
     leads_too_soon: "A replica with little on its own disk",
