@@ -23,7 +23,7 @@ def sell(stage: Stage) -> None:
     """Until both queries have read something, and the tier has much of it."""
     assert stage.queries is not None
     stage.owners.begin()
-    stage.queries.until_running()
+    stage.queries.until_running(1)
     stage.cluster.until(lambda: stage.remote_segments() >= REMOTE_SEGMENTS_MIN, "the tier has some segments")
     stage.happened(f"Both Spark queries run; {stage.remote_segments()} segments are in the tier")
 
@@ -67,9 +67,9 @@ def wipe_a_node(stage: Stage) -> None:
     cluster.until(lambda: cluster.leader_of(ORDERS, partition) == node_id, "the first replica leads")
     note = stage.seen.wiped = Wiped(node_id)
     cluster.nodes[node_id].kill()
+    stage.happened(f"Node {node_id} is killed, and its disk is wiped")
     cluster.withdraw(node_id)
     shutil.rmtree(cluster.directory / f"n{node_id}")
-    stage.happened(f"Node {node_id} is killed, and its disk is wiped")
     cluster.until_led_by_another(node_id, ORDERS, partition)
     began_s = stage.now_s()
     cluster.nodes[node_id].start()

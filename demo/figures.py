@@ -66,12 +66,14 @@ def leaders(seen: Evidence) -> str:
 
 def overview(seen: Evidence) -> str:
     """Throughput, and below it who led: one picture."""
-    height, end = LANE * PARTITIONS, end_s(seen)
+    height, end = LANE * PARTITIONS, max((one.at_s for one in seen.acked), default=1.0)
     series = [_per_second(seen)]
     upper = frame_for(series, 0.0, end, float(TOP), HEIGHT)
     lower = Frame(0.0, end, 0, 1, 2 * TOP + HEIGHT + BOTTOM, height)
     parts = lines("Orders acknowledged by all replicas in sync, per second", series, _short_marks(seen), upper)
-    parts += lanes("Who led which partition", leader_bars(seen), _short_marks(seen), lower)
+    parts += lanes(
+        "Who led which partition", leader_bars(seen), [Mark(one.at_s, "") for one in _short_marks(seen)], lower
+    )
     return document(2 * TOP + HEIGHT + 2 * BOTTOM + height, parts)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from math import ceil
 from typing import NamedTuple
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 880, 78, 16, 34, 30
@@ -96,9 +97,16 @@ def frame_for(
     return Frame(from_s, to_s, min(values) if low is None else low, max(high, 1.0), top, height)
 
 
+def ticks(low: float, high: float) -> list[float]:
+    """Round values between the two, not many."""
+    sizes = (factor * 10.0**power for power in range(12) for factor in (1, 2, 5))
+    step = next((size for size in sizes if (high - low) / size <= LABELS), high - low)
+    first = -(-low // step)
+    return [(first + at) * step for at in range(int(high // step - first) + 1)]
+
+
 def _values(frame: Frame) -> Iterator[str]:
-    for step in range(LABELS):
-        value = frame.low + (frame.high - frame.low) * step / (LABELS - 1)
+    for value in ticks(frame.low, frame.high):
         y = frame.y(value)
         yield f'<line x1="{LEFT}" y1="{y:.1f}" x2="{WIDTH - RIGHT}" y2="{y:.1f}" stroke="{GRID}"/>'
         yield text(LEFT - 6, y + 4, f"{value:,.0f}", anchor="end", colour=FAINT)
@@ -107,7 +115,7 @@ def _values(frame: Frame) -> Iterator[str]:
 def _times(frame: Frame) -> Iterator[str]:
     span = frame.to_s - frame.from_s
     step = next(step for step in (1, 2, 5, 10, 20, 30, 60, 120, 1 << 30) if span / step <= 12)
-    at_s = -(-int(frame.from_s) // step) * step
+    at_s = ceil(frame.from_s / step) * step
     while at_s <= frame.to_s:
         yield text(frame.x(at_s), frame.top + frame.height + 16, f"{at_s} s", anchor="middle", colour=FAINT)
         at_s += step
@@ -116,11 +124,11 @@ def _times(frame: Frame) -> Iterator[str]:
 def _marks(marks: Sequence[Mark], frame: Frame) -> list[str]:
     shown = [mark for mark in marks if frame.from_s <= mark.at_s <= frame.to_s]
     parts = []
-    for mark in shown:
+    for number, mark in enumerate(shown):
         x = frame.x(mark.at_s)
         parts.append(f'<line x1="{x:.1f}" y1="{frame.top}" x2="{x:.1f}" y2="{frame.top + frame.height}" '
                      f'stroke="{MARK}" stroke-dasharray="3,3"/>')  # fmt: skip
-        parts.append(text(x + 2, frame.top + 10, mark.label, size=10, colour=MARK))
+        parts.append(text(x + 2, frame.top + 10 + 12 * (number % 3), mark.label, size=10, colour=MARK))
     return parts
 
 

@@ -5,10 +5,9 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.table import Table
+from rich.padding import Padding
 from rich.text import Text
 
 from demo.plan import PARTITIONS
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
 LINES = 14
 REFRESH_PER_S = 4
+FINDINGS_SHOWN = 3
 
 
 class Terminal:
@@ -54,7 +54,7 @@ class Terminal:
         with self._lock:
             self._lines.append(line)
         if not self._live.is_started:
-            self._console.print(line + self._figures())
+            self._console.print(line + self._figures(), soft_wrap=True)
 
     def _view(self) -> RenderableType:
         with self._lock:
@@ -78,14 +78,14 @@ class Terminal:
 
 
 def show(promises: Sequence[Promise]) -> None:
-    console = Console(highlight=False)
-    table = Table("", "promise", "of", "figures", box=box.SIMPLE_HEAD)
+    console = Console(highlight=False, soft_wrap=True)
     for one in promises:
+        mark = Text("  kept   ", "green") if one.ok else Text("  BROKEN ", "bold red")
+        console.print(mark + Text(one.claim, "bold") + Text(f"  ({one.document})"))
         figures = ", ".join(f"{name}: {_short(value)}" for name, value in one.figures.items())
-        table.add_row(Text("kept", "green") if one.ok else Text("BROKEN", "bold red"), one.claim, one.document, figures)
-        for finding in one.findings[:3]:
-            table.add_row("", Text(finding, "red"), "", "")
-    console.print(table)
+        console.print(Padding(Text(figures, "dim"), (0, 0, 0, 9)), soft_wrap=False)
+        for finding in one.findings[:FINDINGS_SHOWN]:
+            console.print(Padding(Text(finding, "red"), (0, 0, 0, 9)), soft_wrap=False)
 
 
 def _short(value: float | int | str) -> str:
