@@ -397,6 +397,22 @@ It needs headrace[spark,lake], on every machine of the Spark cluster.""",
   spark-submit "$(python -m headrace.cli.submit --path)" lake orders --to ./lake/orders
 """,
     ),
+    "pipeline verify": Command(
+        "headrace.cli.pipeline:verify",
+        """Read all replicas of a topic, and its segments in the tier, and check and compare them.
+
+Checksums, offsets without gaps, leader epochs that never fall, no sequence of a producer twice, and replicas that are
+equal, below the high watermark: what is not committed yet is left out. A compacted topic may have gaps, and its
+replicas differ; they are not compared. Nodes are asked for their replicas themselves, and objects of the tier are read
+by Spark's tasks, which need the credentials that the brokers have.
+
+The exit code is 1 if there is any finding, or if something could not be read.""",
+        """
+  headrace pipeline verify orders
+  headrace pipeline verify orders --json --report orders.json
+  headrace pipeline verify orders --master spark://host:7077 --conf spark.executor.memory=2g
+""",
+    ),
     "sim": Command(
         "headrace.cli.sim:sim",
         """Search for broken promises in simulated clusters.

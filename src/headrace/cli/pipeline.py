@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from json import dumps
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -11,12 +12,15 @@ from headrace.cli import output
 from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import Failure, UsageError
-from headrace.cli.pipeline_bar import LakeBar
+from headrace.cli.pipeline_bar import LakeBar, PiecesBar
 from headrace.cli.values import parse_any_size, parse_span_ms
 
 if TYPE_CHECKING:
     from headrace.pipeline.lake import LakeOptions
+    from headrace.pipeline.verify_report import Report
 
+VERIFIED = ["partition", "replica", "role", "offsets", "batches", "records", "bytes", "findings"]
+SHOWN_MAX = 50
 Flag = Parameter(negative=(), show_default=False)
 Master = Annotated[
     str | None,
@@ -121,6 +125,85 @@ def _run_lake(options: "LakeOptions", json: bool) -> None:
     )
     if result.dead_letters:
         output.line(f"{result.dead_letters:,} records are no rows: they are in {options.dead_letter_topic}")
+
+
+def verify(
+    topic: Annotated[str, Parameter(help="The topic.")],
+    /,
+    *,
+    report: Annotated[
+        str | None, Parameter(metavar="FILE", help="Write the report there too, as JSON; all findings are in it.")
+    ] = None,
+    store: Annotated[
+        str | None, Parameter(metavar="URL", help="Where the tier is, if not where the brokers say.")
+    ] = None,
+    piece_size: Annotated[str, Parameter(metavar="SIZE", help="What one task of Spark reads, about.")] = "64m",
+    master: Master = None,
+    conf: Conf = (),
+    bootstrap: Bootstrap = BOOTSTRAP,
+    json: Json = False,
+) -> None:
+    _check_spark()
+    from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
+    from headrace.pipeline.verify import VerifyOptions, run
+
+    options = VerifyOptions(
+        topic=topic,
+        bootstrap=bootstrap,
+        store=store,
+        piece_bytes=parse_any_size(piece_size, "--piece-size"),
+        master=master,
+        conf=_pairs(conf),
+    )
+    with PiecesBar() as bar:
+        try:
+            found = run(options, bar.show)
+        except AskedWrongly as wrong:
+            raise UsageError(str(wrong)) from wrong
+        except PipelineFailed as failed:
+            raise Failure(str(failed)) from failed
+    told = found.to_json()
+    if report is not None:
+        with open(report, "w", encoding="utf-8") as file:
+            file.write(dumps(told, indent=2) + "\n")
+    if json:
+        output.document(told)
+    else:
+        _show(found)
+    if found.findings:
+        raise Failure(f"not all of {topic} is as it should be")
+    if found.unread:
+        raise Failure(f"not all of {topic} was read")
+
+
+def _show(report: "Report") -> None:
+    output.table(
+        VERIFIED,
+        [
+            [
+                row.partition,
+                row.name,
+                row.role,
+                f"{row.first} to {row.last}" if row.first <= row.last else "none",
+                *(f"{number:,}" for number in (row.batches, row.records, row.bytes)),
+                row.findings or "none",
+            ]
+            for row in report.rows
+        ],
+    )
+    for one in report.findings[:SHOWN_MAX]:
+        output.line(one.sentence(report.topic))
+    if len(report.findings) > SHOWN_MAX:
+        output.line(f"and {len(report.findings) - SHOWN_MAX} more: --report FILE has all of them")
+    for one in report.unread:
+        output.line(f"{report.topic}-{one.partition}, {name_of(one.node)}, was not read: {one.text}")
+    output.line(f"{report.batches:,} batches, {report.bytes:,} bytes in {report.seconds:.1f} s: {report.summary()}")
+
+
+def name_of(node: int) -> str:
+    from headrace.pipeline.verify_report import name_of as name
+
+    return name(node)
 
 
 def _stopping() -> threading.Event:

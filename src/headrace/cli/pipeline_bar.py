@@ -1,6 +1,7 @@
 """The bar of a pipeline: on a terminal only. Rows, rows per second, the lag in seconds, and when it will be through."""
 
 import sys
+import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -45,6 +46,36 @@ class LakeBar:
             self._bar.update(self._task, total=total)
         if text is not None:
             self._bar.update(self._task, told=text)
+
+
+class PiecesBar:
+    """Of a job whose tasks are counted."""
+
+    def __init__(self) -> None:
+        self._bar: rich.progress.Progress | None = None
+        self._task: rich.progress.TaskID | None = None
+        self._began_s = 0.0
+
+    def __enter__(self) -> "PiecesBar":
+        if sys.stderr.isatty():
+            self._bar = _bar()
+            self._task = self._bar.add_task("pieces", total=None, told="Spark starts")
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def show(self, done: int, total: int) -> None:
+        if self._bar is None or self._task is None:
+            return
+        self._began_s = self._began_s or time.monotonic()
+        spent_s = time.monotonic() - self._began_s
+        text = f"through in {spent_s / done * (total - done):,.0f} s" if done else ""
+        self._bar.update(self._task, completed=done, total=total, told=text)
 
 
 def told(progress: "LakeProgress") -> str:
