@@ -37,7 +37,7 @@ def writer(
         import pyarrow as pa
 
         attempt = task.attempt(task.current())
-        prefix = f"{name}-{attempt.partition:05d}-{attempt.attempt_id}-{SystemRandom().bits(32):08x}"
+        prefix = f"{name}-{attempt.partition:05d}-{attempt.attempt_id}-{SystemRandom().bits(64):016x}"
         files = DayFiles(place, below, prefix, schema, file_bytes)
         dead = 0
         for batch in batches:

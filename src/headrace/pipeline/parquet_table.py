@@ -83,7 +83,7 @@ class ParquetTable:
         small = self._small(day)
         if len(small) < files_min:
             return 0
-        name = f"merged-{number:010d}-{SystemRandom().bits(32):08x}.parquet"
+        name = f"merged-{number:010d}-{SystemRandom().bits(64):016x}.parquet"
         staged = f"{STAGING}/merges/{day}/{name}"
         self._join(small, staged)
         content = json.dumps({"staged": staged, "into": f"event_date={day}/{name}", "of": small}).encode()
