@@ -52,8 +52,13 @@ setup: .venv/stamp
 	@touch $@
 
 # A terminal shows it live. ARGS=--write renews docs/demo.svg.
-demo: setup java
+demo: setup java .venv/compiled
 	@$(BIN)/python -m demo $(ARGS)
+
+.venv/compiled: .venv/stamp demo/warm.py $(wildcard src/headrace/spark/decode/*.py src/headrace/spark/encode/*.py)
+	@echo 'compiling the loops that Spark reads and writes with'
+	@$(BIN)/python -m demo.warm
+	@touch $@
 
 up: setup
 	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)

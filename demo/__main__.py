@@ -14,9 +14,11 @@ from demo.acts import ACTS
 from demo.proofs.all import prove
 from demo.stage import Stage
 from demo.terminal import Terminal
+from headrace.errors import KafkaError
 
 DIRECTORY = Path("build/demo")
 PLOT = Path("docs/demo.svg")
+INTERRUPTED = 130
 
 
 def play(directory: Path) -> Stage:
@@ -47,7 +49,13 @@ def main() -> int:
         signal.signal(number, signal.default_int_handler)  # so that nothing stays
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    stage = play(directory)
+    try:
+        stage = play(directory)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except (AssertionError, RuntimeError, KafkaError, OSError) as failure:
+        print(f"The demo did not come to its end: {failure}\n{directory} has all that is left of it", file=sys.stderr)
+        return 1
     promises = prove(stage.seen)
     report.write(directory, stage.seen, promises)
     if chosen.write:

@@ -1,6 +1,7 @@
 """What happens to the brokers, one act after the other; each notes what it saw."""
 
 import shutil
+import time
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -12,6 +13,7 @@ from demo.stage import Stage
 from headrace.errors import KafkaError
 
 REMOTE_SEGMENTS_MIN = 12
+LOOK_S = 0.2
 
 
 class Act(NamedTuple):
@@ -93,6 +95,7 @@ def _note_copied(stage: Stage, note: Wiped) -> None:
 
 
 def _led_again(stage: Stage, note: Wiped, partition: int) -> bool:
+    time.sleep(LOOK_S)
     try:
         told = why(stage.cluster, partition)
     except (KafkaError, LookupError):  # nobody decides at this moment

@@ -53,14 +53,12 @@ class Happening(NamedTuple):
 
 
 class QueryBatch(NamedTuple):
-    """A micro-batch of a Spark query, and how far the query was behind then."""
+    """A micro-batch of a Spark query, when it was over."""
 
     at_s: float
     query: str
     batch_id: int
     rows: int
-    lag_records: int
-    lag_s: float
 
 
 class IdleFetch(NamedTuple):

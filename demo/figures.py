@@ -1,5 +1,6 @@
 """The plots of the report: throughput, lag, offsets through the fail-over, and who led when."""
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 
@@ -10,6 +11,7 @@ from demo.plots import BOTTOM, COLOURS, TOP, Bar, Frame, Mark, Point, Series, do
 HEIGHT = 170.0
 LANE = 30.0
 AROUND_KILL_S = (4.0, 10.0)
+BEFORE_S = 10.0
 PLACES = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -34,13 +36,20 @@ def throughput(seen: Evidence) -> str:
 
 
 def lag(seen: Evidence) -> str:
-    series = [
-        Series(name, [Point(one.at_s, one.lag_records) for one in seen.batches if one.query == name], colour)
-        for name, colour in (("lake", COLOURS[0]), ("sums", COLOURS[2]))
-    ]
+    series = [Series(name, behind(seen, name), colour) for name, colour in (("lake", COLOURS[0]), ("sums", COLOURS[2]))]
     frame = frame_for(series, 0.0, end_s(seen), float(TOP), HEIGHT)
-    parts = lines("Records that the Spark queries are behind, after each micro-batch", series, marks_of(seen), frame)
+    parts = lines("Acknowledged orders that the Spark queries have not done yet", series, marks_of(seen), frame)
     return document(TOP + HEIGHT + BOTTOM, parts)
+
+
+def behind(seen: Evidence, query: str) -> list[Point]:
+    """A batch that was done again counts once."""
+    acked = sorted(one.at_s for one in seen.acked)
+    done = {one.batch_id: one for one in reversed(seen.batches) if one.query == query}.values()
+    return [
+        Point(at_s, bisect_right(acked, at_s) - sum(one.rows for one in done if one.at_s <= at_s))
+        for at_s in (step / 2 for step in range(2 * int(end_s(seen)) + 1))
+    ]
 
 
 def offsets(seen: Evidence) -> str:
@@ -66,14 +75,14 @@ def leaders(seen: Evidence) -> str:
 
 def overview(seen: Evidence) -> str:
     """Throughput, and below it who led: one picture."""
+    marks = _short_marks(seen)
+    begin = max(min((one.at_s for one in marks), default=0.0) - BEFORE_S, 0.0)
     height, end = LANE * PARTITIONS, max((one.at_s for one in seen.acked), default=1.0)
     series = [_per_second(seen)]
-    upper = frame_for(series, 0.0, end, float(TOP), HEIGHT)
-    lower = Frame(0.0, end, 0, 1, 2 * TOP + HEIGHT + BOTTOM, height)
-    parts = lines("Orders acknowledged by all replicas in sync, per second", series, _short_marks(seen), upper)
-    parts += lanes(
-        "Who led which partition", leader_bars(seen), [Mark(one.at_s, "") for one in _short_marks(seen)], lower
-    )
+    upper = frame_for(series, begin, end, float(TOP), HEIGHT)
+    lower = Frame(begin, end, 0, 1, 2 * TOP + HEIGHT + BOTTOM, height)
+    parts = lines("Orders acknowledged by all replicas in sync, per second", series, marks, upper)
+    parts += lanes("Who led which partition", leader_bars(seen), [Mark(one.at_s, "") for one in marks], lower)
     return document(2 * TOP + HEIGHT + 2 * BOTTOM + height, parts)
 
 

@@ -15,7 +15,7 @@ from headrace.errors import KafkaError
 from headrace.model import TopicPartition
 
 PARTITION = TopicPartition(LEDGER, 0)
-PACE_S = 0.02
+PACE_S = 0.1
 GROUP = "bookkeepers"
 
 

@@ -14,7 +14,6 @@ class Queries:
     def __init__(self, bootstrap: str, directory: Path, now_s: Callable[[], float]) -> None:
         self.batches: list[QueryBatch] = []
         self.rows = {"lake": 0, "sums": 0}
-        self.lag = {"lake": 0, "sums": 0}
         self._bootstrap, self._directory, self._now_s = bootstrap, directory, now_s
         self._is_started = self._is_finished = False
         self._child = self._start()
@@ -26,11 +25,8 @@ class Queries:
     def _heard(self, told: Document) -> None:
         if "batch" in told and told["query"] in self.rows:
             query = told["query"]
-            self.batches.append(
-                QueryBatch(self._now_s(), query, told["batch"], told["rows"], told["lag"], told["lag_s"])
-            )
+            self.batches.append(QueryBatch(self._now_s(), query, told["batch"], told["rows"]))
             self.rows[query] += told["rows"]
-            self.lag[query] = told["lag"]
         self._is_started = self._is_started or "started" in told
         self._is_finished = self._is_finished or "finished" in told
 

@@ -10,7 +10,7 @@ from demo.plan import ORDERS, ORDERS_PER_S, UNACKNOWLEDGED_MAX
 from headrace.client import Producer, RecordMetadata
 
 TICK_S = 0.05
-LINGER_MS = 20
+LINGER_MS = 50
 
 
 class Shop:

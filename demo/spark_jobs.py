@@ -53,8 +53,7 @@ class Telling(GroupListener):
         super().onQueryProgress(event)
 
     def tell(self, lag: QueryLag) -> None:
-        told = {"query": lag.query, "batch": lag.batch_id, "rows": self._rows, "lag": lag.records, "lag_s": lag.seconds}
-        say(**told)
+        say(query=lag.query, batch=lag.batch_id, rows=self._rows)
 
 
 def say(**told: object) -> None:
@@ -154,7 +153,7 @@ def tell_of_lake() -> "Callable[[LakeProgress], None]":
         nonlocal rows
         batch = progress.rows - rows if progress.rows >= rows else progress.rows
         rows = progress.rows
-        say(query="lake", batch=progress.batch_id, rows=batch, lag=progress.lag_rows, lag_s=progress.lag_s)
+        say(query="lake", batch=progress.batch_id, rows=batch)
 
     return tell
 

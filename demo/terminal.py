@@ -70,11 +70,9 @@ class Terminal:
         if stage is None or stage.queries is None or stage.watcher is None:
             return ""
         leaders = " ".join(str(stage.watcher.leader(at)).replace("-1", "-") for at in range(PARTITIONS))
-        rows, lag = stage.queries.rows, stage.queries.lag
-        return (
-            f"  [{stage.acked():,} orders acknowledged; lake {rows['lake']:,} rows, {lag['lake']:,} behind; "
-            f"sums {rows['sums']:,}, {lag['sums']:,} behind; leaders {leaders}]"
-        )
+        acked, rows = stage.acked(), stage.queries.rows
+        behind = ", ".join(f"{query} {max(acked - read, 0):,} behind" for query, read in rows.items())
+        return f"  [{acked:,} orders acknowledged; {behind}; leaders {leaders}]"
 
 
 def show(promises: Sequence[Promise]) -> None:

@@ -67,7 +67,7 @@ def replicas_are_equal(seen: Evidence) -> Promise:
     findings += unless(compared, "no replica has anything on its disk")
     return Promise(
         "Replication (PROMISES.md)",
-        "All replicas are equal, byte by byte, the one that failed and the one that was wiped too",
+        "All replicas of the orders are equal, byte by byte, those of the wiped broker too",
         {"replicas": len(seen.replicas), "batches compared": compared, "replicas that differ": len(findings)},
         findings,
     )

@@ -171,8 +171,8 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     written_behind_the_fence: "An owner that was paused",
     raw_write_let_in: "An owner that was paused",
     ledger_record_lost: "An owner that was paused",
-    replicas_differ: "All replicas are equal",
-    replica_is_short: "All replicas are equal",
+    replicas_differ: "All replicas of the orders",
+    replica_is_short: "All replicas of the orders",
     broker_met_a_bug: "No broker met a bug",
 }
 
