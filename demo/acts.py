@@ -14,6 +14,8 @@ from headrace.errors import KafkaError
 
 REMOTE_SEGMENTS_MIN = 12
 LOOK_S = 0.2
+CALM_S = 3.0
+"""So that it can be seen that the shop goes on."""
 
 
 class Act(NamedTuple):
@@ -58,6 +60,7 @@ def kill_the_driver(stage: Stage) -> None:
     stage.seen.driver_kills += 1
     stage.happened("kill -9 the Spark driver; another one starts on its checkpoints")
     stage.queries.restart()
+    time.sleep(CALM_S)
 
 
 def wipe_a_node(stage: Stage) -> None:
@@ -82,6 +85,7 @@ def wipe_a_node(stage: Stage) -> None:
     cluster.until(lambda: _led_again(stage, note, partition), "the wiped node leads again")
     note.led_again_s = stage.now_s() - began_s
     stage.happened(f"Node {node_id} leads {ORDERS}-{partition} again")
+    time.sleep(CALM_S)
 
 
 def _note_copied(stage: Stage, note: Wiped) -> None:

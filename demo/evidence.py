@@ -152,6 +152,19 @@ class Takeover:
     log: list[Written] = field(default_factory=list)
 
 
+@dataclass
+class Verified:
+    """What `headrace pipeline verify` found in the topic of orders."""
+
+    replicas: int = 0
+    tiers: int = 0
+    """Partitions whose segments in the tier were read."""
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
 class Replica(NamedTuple):
     """The local log of one replica: offset of each batch, and the checksum of all its bytes."""
 
@@ -179,6 +192,7 @@ class Evidence:
     sums: list[tuple[Window, Sum]] = field(default_factory=list)
     """Records of the topic of sums, as who reads committed ones reads them."""
     replicas: list[Replica] = field(default_factory=list)
+    verified: Verified = field(default_factory=Verified)
     tier_segments: int = 0
     tier_bytes: int = 0
     tier_problems: list[str] = field(default_factory=list)

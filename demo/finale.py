@@ -1,9 +1,12 @@
 """The end of the play: the shop closes, Spark reads what is left, and everything is read back."""
 
 from demo import idle, lake, reading, replica_failure
-from demo.inspecting import verified_tier
+from demo.evidence import Verified
+from demo.inspecting import Document, verified_tier
 from demo.plan import ORDERS
 from demo.stage import Stage
+
+TIER = "tier"
 
 
 def close(stage: Stage) -> None:
@@ -11,9 +14,20 @@ def close(stage: Stage) -> None:
     stage.close_shop()
     stage.owners.end()
     stage.happened(f"The shop is closed: {len(stage.seen.acked)} orders were acknowledged")
+    stage.cluster.until_whole(ORDERS)
     stage.queries.finish()
-    stage.seen.batches = stage.queries.batches
+    stage.seen.batches, stage.seen.verified = stage.queries.batches, verified(stage.queries.verified)
     stage.happened("Spark has read all of them")
+
+
+def verified(told: Document) -> Verified:
+    if not told:
+        return Verified()
+    replicas = [one for partition in told["partitions"] for one in partition["replicas"]]
+    problems = [f"orders-{one['partition']}, {one['replica']}: {one['text']}" for one in told["findings"]]
+    problems += [f"orders-{one['partition']}, {one['replica']} was not read: {one['text']}" for one in told["unread"]]
+    logs = [one for one in replicas if one["replica"] != TIER]
+    return Verified(len(logs), len(replicas) - len(logs), told["batches"], told["records"], told["bytes"], problems)
 
 
 def read_back(stage: Stage) -> None:

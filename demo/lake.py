@@ -1,11 +1,13 @@
 """The table of orders: filled by `headrace pipeline lake`, and read back."""
 
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from demo.plan import ORDERS, SCHEMA
+from headrace.errors import KafkaError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +26,7 @@ class Lake:
         self, spark: "SparkSession", bootstrap: str, directory: Path, on_progress: "Callable[[LakeProgress], None]"
     ) -> None:
         self._spark, self._bootstrap, self._directory, self._on_progress = spark, bootstrap, directory, on_progress
+        self.failure: BaseException | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lake", daemon=True)
         self._thread.start()
@@ -32,10 +35,19 @@ class Lake:
         """All that is there is in the table."""
         self._stop.set()
         self._thread.join()
+        self.look()
         self._try(once=True)
 
+    def look(self) -> None:
+        """Raises what it could not get over."""
+        if self.failure is not None:
+            raise self.failure
+
     def _run(self) -> None:
-        self._try(once=False)
+        try:
+            self._try(once=False)
+        except BaseException as failure:  # whatever it was, who looks hears of it
+            self.failure = failure
 
     def _try(self, *, once: bool) -> None:
         from headrace.pipeline.lake import Watcher, run
@@ -46,7 +58,8 @@ class Lake:
             try:
                 run(self._options(once), Watcher(progressed=self._on_progress), stop, self._spark)
                 return
-            except PipelineFailed:
+            except (PipelineFailed, KafkaError) as failure:
+                print(f"lake: {failure}", file=sys.stderr, flush=True)
                 if attempt == TRIES:
                     raise
 

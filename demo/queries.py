@@ -14,6 +14,8 @@ class Queries:
     def __init__(self, bootstrap: str, directory: Path, now_s: Callable[[], float]) -> None:
         self.batches: list[QueryBatch] = []
         self.rows = {"lake": 0, "sums": 0}
+        self.verified: Document = {}
+        """What `headrace pipeline verify` found when all was read."""
         self._bootstrap, self._directory, self._now_s = bootstrap, directory, now_s
         self._is_started = self._is_finished = False
         self._child = self._start()
@@ -29,6 +31,7 @@ class Queries:
             self.rows[query] += told["rows"]
         self._is_started = self._is_started or "started" in told
         self._is_finished = self._is_finished or "finished" in told
+        self.verified = told.get("verified", self.verified)
 
     def until_started(self) -> None:
         self._child.until(lambda: self._is_started, "Spark has started", START_S_MAX)

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.lake import Lake
 from demo.plan import ORDERS, SCHEMA, SUMS
+from headrace.pipeline.verify import VerifyOptions, run
 from headrace.spark.listener import GroupListener, QueryLag
 
 if TYPE_CHECKING:
@@ -139,8 +140,10 @@ def main(bootstrap: str, directory: str) -> None:
     threading.Thread(target=hear, daemon=True).start()
     while not finish.wait(LOOK_S):
         sums.look()
+        lake.look()
     sums.finish()
     lake.finish()
+    say(verified=run(VerifyOptions(ORDERS, bootstrap), spark=spark).to_json())
     say(finished=True)
     spark.stop()
 

@@ -78,8 +78,8 @@ class Terminal:
 def show(promises: Sequence[Promise]) -> None:
     console = Console(highlight=False, soft_wrap=True)
     for one in promises:
-        mark = Text("  kept   ", "green") if one.ok else Text("  BROKEN ", "bold red")
-        console.print(mark + Text(one.claim, "bold") + Text(f"  ({one.document})"))
+        mark = ("  kept   ", "green") if one.ok else ("  BROKEN ", "bold red")
+        console.print(Text.assemble(mark, (one.claim, "bold"), f"  ({one.document})"))
         figures = ", ".join(f"{name}: {_short(value)}" for name, value in one.figures.items())
         console.print(Padding(Text(figures, "dim"), (0, 0, 0, 9)), soft_wrap=False)
         for finding in one.findings[:FINDINGS_SHOWN]:

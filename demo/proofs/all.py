@@ -18,6 +18,7 @@ def prove(seen: Evidence) -> list[Promise]:
         brokers.thin_ones_come_last(seen),
         brokers.tier_is_whole(seen),
         owner.old_owner_is_fenced(seen),
+        orders.nothing_is_amiss(seen),
         orders.replicas_are_equal(seen),
         brokers.no_bugs(seen),
     ]

@@ -3,6 +3,7 @@
 from collections import Counter
 
 from demo.evidence import Evidence
+from demo.plan import PARTITIONS
 from demo.proofs.promise import Promise, unless
 
 
@@ -48,6 +49,28 @@ def once_and_in_order(seen: Evidence) -> Promise:
         "Each order is stored once, and in the order in which it was sent",
         dict(figures),
         doubled + strangers + backwards + gaps + unless(seen.stored, "there is nothing in the topic"),
+    )
+
+
+def nothing_is_amiss(seen: Evidence) -> Promise:
+    """By the brokers' own records, which know of producers, sequences and epochs."""
+    found = seen.verified
+    expected = 3 * PARTITIONS
+    findings = list(found.problems)
+    findings += unless(found.replicas == expected, f"{found.replicas} of {expected} replicas were read")
+    findings += unless(found.tiers == PARTITIONS, f"the tier of {found.tiers} of {PARTITIONS} partitions was read")
+    return Promise(
+        "Replication (headrace pipeline verify)",
+        "Every replica and the tier agree: checksums, offsets, leader epochs, no producer's sequence twice",
+        {
+            "replicas": found.replicas,
+            "partitions in the tier": found.tiers,
+            "batches": found.batches,
+            "records": found.records,
+            "bytes": found.bytes,
+            "findings": len(found.problems),
+        },
+        findings,
     )
 
 

@@ -13,6 +13,7 @@ from demo.evidence import (
     Takeover,
     Thin,
     ToldEnd,
+    Verified,
     Wiped,
     Written,
 )
@@ -59,5 +60,6 @@ def sound() -> Evidence:
     log = [Written(0, "anna", 0), Written(1, "anna", 1), Written(2, "ben", 0), Written(3, "ben", 1)]
     seen.takeover = Takeover("anna", "ben", 1, 2, 2, [0, 1], [0, 1], "another one has it", "refused", log)
     seen.replicas = [Replica(0, node, {at: at * 31 for at in range(node, 20)}) for node in range(3)]
+    seen.verified = Verified(replicas=9, tiers=3, batches=500, records=12_000, bytes=1_000_000)
     seen.tier_segments, seen.tier_bytes = 20, 5_000
     return seen

@@ -141,6 +141,14 @@ def replica_is_short(seen: Evidence) -> None:
     del seen.replicas[2].batches[19]
 
 
+def sequence_twice(seen: Evidence) -> None:
+    seen.verified.problems.append("orders-0, 2: sequence 5 of producer 1 is there twice")
+
+
+def replica_not_read(seen: Evidence) -> None:
+    seen.verified.replicas = 8
+
+
 def broker_met_a_bug(seen: Evidence) -> None:
     seen.bugs.append("Node 1: KeyError")
 
@@ -172,6 +180,8 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     raw_write_let_in: "An owner that was paused",
     ledger_record_lost: "An owner that was paused",
     replicas_differ: "All replicas of the orders",
+    sequence_twice: "Every replica and the tier agree",
+    replica_not_read: "Every replica and the tier agree",
     replica_is_short: "All replicas of the orders",
     broker_met_a_bug: "No broker met a bug",
 }
