@@ -12,7 +12,6 @@ its plots to `orders-plots/` as SVG:
 # It needs `pip install 'headrace[spark,lake]'` and a broker: `headrace up` starts one. No jar.
 
 # %%
-import asyncio
 import json
 import os
 import random
@@ -28,6 +27,7 @@ from pyspark.sql import functions as f
 from headrace.client import Admin, NewTopic, Producer
 from headrace.errors import ErrorCode, KafkaError
 from headrace.pipeline.lake import LakeOptions, LakeProgress, Watcher, run
+from headrace.spark.door import door
 
 BOOTSTRAP = os.environ.get("HEADRACE_BOOTSTRAP", "127.0.0.1:9092")
 TOPIC = os.environ.get("ORDERS_TOPIC", "orders")
@@ -69,7 +69,7 @@ async def produce(count: int) -> None:
         await producer.flush()
 
 
-asyncio.run(produce(ORDERS))
+door().run(produce(ORDERS))  # a notebook has an event loop of its own, in which nothing may wait
 
 # %% [markdown]
 # ## To the lake

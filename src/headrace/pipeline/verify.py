@@ -4,7 +4,6 @@ from headrace.pipeline.verify import VerifyOptions, run
 report = run(VerifyOptions("orders"))
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
 from headrace.pipeline.replica_reading import TIER, Piece, Topic, check, headers_of
 from headrace.pipeline.verify_plan import PartitionPlan, Plan, make_plan, tier_documents
 from headrace.pipeline.verify_report import Found, Report, Row
+from headrace.spark.door import door
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def run(
     session.check_installed()
     clock = Outside().clock
     began_ms = clock.monotonic_ms()
-    plan = asyncio.run(
+    plan = door().run(
         make_plan(options.bootstrap, options.topic, options.store, options.piece_bytes, options.timeout_ms)
     )
     own = spark is None
@@ -288,7 +288,7 @@ def _without_what_expired(options: VerifyOptions, plan: Plan, report: Report) ->
             one.get("manifest") or "" for one in told
         }
 
-    objects = {piece.segment.key for piece in plan.pieces if piece.segment is not None} - asyncio.run(names())
+    objects = {piece.segment.key for piece in plan.pieces if piece.segment is not None} - door().run(names())
     kept = [one for one in report.findings if one.kind != "tier" or not any(key in one.text for key in objects)]
     report.findings = []
     for row in report.rows:

@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from headrace.errors import KafkaError
 from headrace.pipeline import lake
 from headrace.pipeline.lake import LakeOptions, LakeProgress, LakeResult, Watcher
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
@@ -199,6 +200,21 @@ def _avro(schema: Any, row: dict[str, Any]) -> bytes:
     stream = BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
     return stream.getvalue()
+
+
+def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    run()
+    (tmp_path / "table" / "_headrace" / "checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(PipelineFailed, match="its checkpoint is another one, so that rows would come twice"):
+        run()
+    with pytest.raises(PipelineFailed, match=r"if the checkpoint was moved, give option scope="):
+        run(checkpoint=str(tmp_path / "lost"))
+    assert ids(tmp_path / "table", "parquet") == list(range(4))
+    with pytest.raises(KafkaError, match="nowhere"):
+        run(topics=("nowhere",))
 
 
 def test_another_schema_than_that_of_the_table_is_refused(
