@@ -43,6 +43,13 @@ async def test_a_leader_tells_its_manifest_its_epochs_and_which_segments_belong_
             (row.id, "inside", "copy_finished") for row in rows_of(served)
         ]
         assert all(len(world.bucket.objects[one["object"]]) == one["bytes"] for one in told["segments"])
+        assert [one["epochs"] for one in told["segments"]] == [
+            [list(at) for at in row.epochs] for row in rows_of(served)
+        ]
+        for one in told["segments"]:
+            log_at, log_bytes = one["sections"]["log"]
+            assert (log_at, one["sections"]["index"][0]) == (0, log_bytes) and "txnindex" not in one["sections"]
+        assert told["aborted_across"] == []
 
 
 async def test_a_segment_of_another_history_is_told_as_one_that_nobody_may_read() -> None:

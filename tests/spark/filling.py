@@ -7,12 +7,14 @@ from headrace.client import Admin, NewTopic, Producer
 from headrace.model import TopicPartition
 
 Header = tuple[str, bytes | None]
+FOR_EVER = {"retention.ms": "-1"}
+"""Records have times of long ago, and would go with the next round of retention."""
 
 
 def make_topic(bootstrap: str, topic: str, partitions: int = 1) -> None:
     async def made() -> None:
         async with Admin(bootstrap) as admin:
-            await admin.create_topics([NewTopic(topic, partitions, 1)])
+            await admin.create_topics([NewTopic(topic, partitions, 1, configs=FOR_EVER)])
 
     asyncio.run(made())
 
@@ -47,10 +49,12 @@ def fill(
 
     async def filled() -> None:
         async with Producer(bootstrap, compression=compression) as producer:
+            sent = []
             for at, value in enumerate(values):
                 await producer.ready()
-                producer.send(topic, value, key, partition=at % partitions, headers=headers, timestamp_ms=1_000 + at)
-            await producer.flush()
+                place = at % partitions
+                sent.append(producer.send(topic, value, key, partition=place, headers=headers, timestamp_ms=1_000 + at))
+            await asyncio.gather(*sent)
 
     asyncio.run(filled())
 

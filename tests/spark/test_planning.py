@@ -55,9 +55,10 @@ class Whole(Piece):
 def test_what_is_cold_is_planned_as_objects_and_the_rest_is_fetched() -> None:
     """The seam for the tier: pieces that cover a range from its start as far as they come."""
 
-    def cold(wanted: Range) -> Sequence[Piece]:
+    def cold(ranges: Sequence[Range]) -> dict[Range, Sequence[Piece]]:
+        (wanted,) = ranges
         ends = [end for end in (40, 80) if wanted.start < end <= wanted.end]
-        return [Whole(of(0, start, end)) for start, end in zip([wanted.start, *ends], ends, strict=False)]
+        return {wanted: [Whole(of(0, start, end)) for start, end in zip([wanted.start, *ends], ends, strict=False)]}
 
     pieces = plan([of(0, 10, 100)], None, None, cold)
     assert pieces == [Whole(of(0, 10, 40)), Whole(of(0, 40, 80)), Piece(of(0, 80, 100))]

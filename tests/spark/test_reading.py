@@ -1,7 +1,7 @@
 """Tasks and planners as plain Python, against brokers in this process."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +39,7 @@ def batch(cluster: Cluster, **options: str) -> BatchReader:
     return batch_reader(read_options(given, "batch"), source_schema(True))
 
 
-def values_of(reader: BatchReader | StreamReader, pieces: list[InputPartition]) -> list[bytes]:
+def values_of(reader: BatchReader | StreamReader, pieces: Sequence[InputPartition]) -> list[bytes]:
     found = [row["value"] for piece in pieces for some in reader.read(piece) for row in some.to_pylist()]
     return sorted(found, key=int)
 

@@ -101,6 +101,19 @@ def test_an_abort_is_in_the_index_of_the_segment_of_its_marker() -> None:
     assert log.aborted_in(5, log.read(5, 1 << 20, 7, True)) == []
 
 
+def test_of_what_began_before_the_local_part_only_what_ends_in_it_is_told() -> None:
+    """For who reads what comes before it in a tier, whose indexes have all others."""
+    log = small_log(MemoryFiles())
+    lead(log, data(7, 7, 2), marker(8, 7, False))
+    assert log.aborted_across_local_start() == []
+    log.segments.drop_first(log.segments.index_of(3))
+    assert 0 < log.local_log_start_offset <= 3
+    assert log.aborted_across_local_start() == [AbortedTransaction(7, 0, 4, 1)]
+    log.segments.drop_first(log.segments.index_of(7))
+    assert 4 < log.local_log_start_offset <= 7
+    assert log.aborted_across_local_start() == []
+
+
 @pytest.mark.parametrize("is_clean", [True, False])
 def test_a_restart_changes_nothing(is_clean: bool) -> None:
     files = MemoryFiles()

@@ -66,6 +66,17 @@ def test_the_batch_of_every_offset_is_found_from_the_floor_of_the_index_on(keep_
     assert spans.position_of(log, 0, 0, BASE + 1_000) == len(log)
 
 
+@pytest.mark.parametrize("keep_every", [1, 7, 1000])
+def test_what_is_up_to_an_offset_lies_before_its_ceiling(keep_every: int) -> None:
+    log, index = parts_of(stored := stored_segment(batches=20, base_offset=BASE))
+    spans = SpanMap(stored.row, thinned(index, keep_every), 1 << 20)
+    size = next(headers(log))[1].size
+    for at, head in headers(log):
+        for offset in (head.base_offset, head.last_offset):
+            assert at + head.size <= spans.ceiling(offset) <= min(len(log), at + (2 * keep_every + 1) * size)
+            assert spans.ceiling(offset) % size == 0
+
+
 def reading(spans: SpanMap, log: bytes, at: int, bytes_max: int, limit: int, *, at_least_one: bool = True) -> list[int]:
     end, next_offset = spans.end_of(log, 0, at, bytes_max, limit, at_least_one)
     if end == at:

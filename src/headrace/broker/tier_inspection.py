@@ -2,6 +2,9 @@
 reads of the objects themselves.
 
 `verdict` says whether a segment belongs to the log as its leader has it; only those that are `inside` may be read.
+`sections` are where in its object each part of a segment begins, and how many bytes it has.
+`aborted_across` are aborted transactions that begin before the local log start and end behind it: all others that touch
+what is in the tier alone stand in the indexes of its segments.
 """
 
 from collections.abc import Sequence
@@ -58,6 +61,7 @@ def _row(tier: Tier, tier_log: TierLog, url: str) -> dict[str, Any]:
                 "copying": is_copying,
                 "lag_segments": len(waiting),
                 "lag_bytes": sum(segment.bytes for segment in waiting),
+                "aborted_across": [list(one) for one in partition.log.aborted_across_local_start()],
                 "segments": _segments(tier, tier_log, manifest),
             }
     except (OSError, CorruptLog) as failure:
@@ -75,6 +79,8 @@ def _segments(tier: Tier, tier_log: TierLog, manifest: Manifest) -> list[dict[st
             "end_offset": row.end_offset,
             "bytes": row.bytes,
             "max_timestamp_ms": row.max_timestamp_ms,
+            "epochs": [list(entry) for entry in row.epochs],
+            "sections": row.sections.told(),
             "state": row.state.name.lower(),
             "verdict": str(verdict(row, epochs, log_end)) if row.state is COPY_FINISHED else None,
             "object": tier.segment_key(partition, row),

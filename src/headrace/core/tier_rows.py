@@ -32,6 +32,11 @@ class Sections(msgspec.Struct, frozen=True, array_like=True):
     snapshot: Section | None
     epochs: Section
 
+    def told(self) -> dict[str, list[int]]:
+        """By name, those that are there."""
+        places: dict[str, Section | None] = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {name: list(place) for name, place in places.items() if place is not None}
+
 
 class SegmentRow(msgspec.Struct, frozen=True, array_like=True):
     """One remote segment, or one that is being copied or deleted."""

@@ -16,6 +16,7 @@ from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
 from headrace.spark.pushdown import Pruned, Pushdown
 from headrace.spark.reading import read
 from headrace.spark.schema import check_schema
+from headrace.spark.tier_planning import cold_of
 from headrace.spark.verdicts import DataLoss, LogNow, Place, judge
 
 if TYPE_CHECKING:
@@ -48,7 +49,10 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
         begin, stop = max(begin, pruned.offset_min, first), min(stop, pruned.offset_end)
         if begin < stop:
             ranges.append(Range(one, log.topic_id, begin, stop))
-    return plan(ranges, options.partitions_min, options.records_per_partition_max, cold)
+    pieces = plan(ranges, options.partitions_min, options.records_per_partition_max, cold)
+    if pruned.time_ms_min is None:
+        return pieces
+    return [left for piece in pieces if (left := piece.since(pruned.time_ms_min)) is not None]
 
 
 def _there(one: TopicPartition, offset: int, log: LogNow, fails: bool) -> int:
@@ -70,8 +74,9 @@ class BatchReader(DataSourceReader):
         self._pushdown = Pushdown()
 
     def partitions(self) -> list[InputPartition]:
-        pieces = plan_batch(self._options, view_of(self._options.connection), self._pushdown.pruned)
-        return list(pieces)
+        connection = self._options.connection
+        view = view_of(connection)
+        return list(plan_batch(self._options, view, self._pushdown.pruned, cold_of(view, connection)))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_piece(partition, self._options, self._schema)

@@ -15,6 +15,7 @@ from headrace.net.peer import Peer
 from headrace.spark.door import Door, door
 from headrace.spark.option_values import EARLIEST, LATEST
 from headrace.spark.options import Connection, Selection
+from headrace.spark.tier_view import Remote, ask_remote
 from headrace.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.wire.messages.offsets import (
@@ -25,6 +26,9 @@ from headrace.wire.messages.offsets import (
 )
 
 EARLIEST_LOCAL = -4
+LOCAL_STARTS_MS_MAX = 5_000
+"""How long it is believed where the leaders' disks begin. Who believes it too long fetches from brokers what is in the
+tier."""
 CLUSTERS_MAX = 4
 """Sets of brokers to which one process keeps its connections."""
 
@@ -71,6 +75,8 @@ class BrokerView:
         self._isolation = int(connection.is_read_committed)
         self._ask_ms_max = connection.ask_ms_max
         self._asked_at_ms: dict[Selection, int] = {}
+        self._local_starts: dict[TopicPartition, tuple[int, int]] = {}  # and when they were told
+        self._may_have_tier = True
 
     def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
         return self._door.run(self._topics(selection, ttl_ms))
@@ -118,6 +124,37 @@ class BrokerView:
 
     async def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndTimestamp]:
         return await list_offsets(self._cluster, wanted, self._isolation, self._ask_ms_max) if wanted else {}
+
+    def local_starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return self._door.run(self._fresh_local_starts(list(partitions))) if self._may_have_tier else {}
+
+    async def _fresh_local_starts(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        now_ms = self._cluster.outside.clock.monotonic_ms()
+        asked = {
+            one: EARLIEST_LOCAL
+            for one in partitions
+            if one not in self._local_starts or now_ms - self._local_starts[one][1] >= LOCAL_STARTS_MS_MAX
+        }
+        try:
+            for one, told in (await self._list(asked)).items():
+                self._local_starts[one] = told.offset, now_ms
+        except KafkaError as error:
+            self._note_no_tier(error)
+            return {}
+        return {one: self._local_starts[one][0] for one in partitions}
+
+    def remote(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Remote]:
+        try:
+            return self._door.run(ask_remote(self._cluster, partitions)) if self._may_have_tier else {}
+        except KafkaError as error:
+            self._note_no_tier(error)
+            return {}
+
+    def _note_no_tier(self, error: KafkaError) -> None:
+        """Raises any other error."""
+        if error.code != ErrorCode.UNSUPPORTED_VERSION:
+            raise error
+        self._may_have_tier = False
 
     def close(self) -> None:
         self._door.run(self._cluster.close())

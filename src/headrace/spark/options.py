@@ -25,7 +25,7 @@ KNOWN = (
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "groupIdPrefix"),
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    "partition.metadata.cache.ttl.ms",
+    *("partition.metadata.cache.ttl.ms", "readTier", "tierUrl"),
 )
 
 REFUSED = {
@@ -79,6 +79,10 @@ class Connection:
     fetch_bytes_min: int = 1
     ask_ms_max: int = 60_000
     poll_ms_max: int = POLL_MS_MAX
+    reads_tier: bool = True
+    """Whether tasks read objects of the tier themselves."""
+    tier_url: str | None = None
+    """Where they find it, if not where brokers do."""
 
 
 @dataclass(frozen=True)
@@ -198,6 +202,8 @@ def _connection(options: Given) -> Connection:
         fetch_bytes_min=options.whole("kafka.fetch.min.bytes") or 1,
         ask_ms_max=options.whole("kafka.default.api.timeout.ms") or ask_ms,
         poll_ms_max=options.whole("kafkaConsumer.pollTimeoutMs") or POLL_MS_MAX,
+        reads_tier=options.flag("readTier", True),
+        tier_url=options.text("tierUrl"),
     )
 
 

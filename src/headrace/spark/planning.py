@@ -1,6 +1,6 @@
 """From ranges of offsets to the pieces that tasks read: none twice, none left out."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql.datasource import InputPartition
@@ -36,14 +36,18 @@ class Piece(InputPartition):
             for start, end in zip(starts, ends, strict=True)
         ]
 
+    def since(self, _time_ms: int, /) -> "Piece | None":
+        """What is left of it for who wants no older records; more may be left than such."""
+        return self
 
-Cold = Callable[[Range], Sequence[Piece]]
-"""What can be read without brokers: pieces that touch each other and cover a range from its start on, as far as they
-come. The rest of the range is fetched."""
+
+Cold = Callable[[Sequence[Range]], Mapping[Range, Sequence[Piece]]]
+"""What can be read without brokers: of each range pieces that touch each other and cover it from its start on, as far
+as they come. The rest of the range is fetched."""
 
 
-def no_tier(_range: Range) -> Sequence[Piece]:
-    return ()
+def no_tier(_ranges: Sequence[Range]) -> Mapping[Range, Sequence[Piece]]:
+    return {}
 
 
 def plan(
@@ -51,10 +55,10 @@ def plan(
 ) -> list[Piece]:
     """In the order of partitions and offsets."""
     pieces: list[Piece] = []
-    for one in sorted(ranges, key=lambda one: (one.partition, one.start)):
-        if one.size <= 0:
-            continue
-        found = list(cold(one))
+    wanted = sorted((one for one in ranges if one.size > 0), key=lambda one: (one.partition, one.start))
+    by_range = cold(wanted) if wanted else {}
+    for one in wanted:
+        found = list(by_range.get(one, ()))
         position = found[-1].range.end if found else one.start
         if position < one.end:
             found.append(Piece(Range(one.partition, one.topic_id, position, one.end)))

@@ -11,6 +11,8 @@ from headrace.model import ZERO_UUID
 from headrace.spark.door import Door, door
 from headrace.spark.options import Connection
 from headrace.spark.planning import Piece, Range
+from headrace.spark.tier_planning import TierPiece
+from headrace.spark.tier_reading import read_tier
 from headrace.spark.verdicts import DataLoss, Loss, Place, aged_out, recreated, truncated
 from headrace.spark.worker_memory import keep_what_is_loaded
 
@@ -30,6 +32,8 @@ def read(
     piece: Piece, connection: Connection, schema: "pa.Schema", fails_on_data_loss: bool
 ) -> "Iterator[pa.RecordBatch]":
     """The seam of the ways to the data: by what kind of piece it is."""
+    if isinstance(piece, TierPiece):
+        return read_tier(piece, connection, schema, lambda rest: fetch(rest, connection, schema, fails_on_data_loss))
     return fetch(piece.range, connection, schema, fails_on_data_loss)
 
 

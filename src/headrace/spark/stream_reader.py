@@ -24,6 +24,7 @@ from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.schema import check_schema
 from headrace.spark.stream_planning import StreamPlanner
+from headrace.spark.tier_planning import cold_of
 from headrace.system import SystemClock
 
 if TYPE_CHECKING:
@@ -44,7 +45,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def planner(self) -> StreamPlanner:
         if self._planner is None:
-            self._planner = StreamPlanner(self._options, view_of(self._options.connection), SystemClock())
+            view = view_of(self._options.connection)
+            cold = cold_of(view, self._options.connection)
+            self._planner = StreamPlanner(self._options, view, SystemClock(), cold)
         return self._planner
 
     def __getstate__(self) -> dict[str, Any]:

@@ -26,6 +26,17 @@ def overlapping(
     segments: Segments, offset: int, records: Buffer, reindex: Callable[[Segment], None]
 ) -> list[AbortedTransaction]:
     """Of the records, read from `offset` on. A marker may lie in a later segment than what it ends."""
+    return _collect(segments, offset, lambda: end_of(records), reindex)
+
+
+def across(segments: Segments, offset: int, reindex: Callable[[Segment], None]) -> list[AbortedTransaction]:
+    """Those that began before `offset`, where segments begin, and ended there or later."""
+    return _collect(segments, offset, lambda: offset, reindex)
+
+
+def _collect(
+    segments: Segments, offset: int, end_offset_of: Callable[[], int], reindex: Callable[[Segment], None]
+) -> list[AbortedTransaction]:
     found: list[AbortedTransaction] = []
     end_offset = -1
     for at in range(segments.index_of(offset), len(segments)):
@@ -33,7 +44,7 @@ def overlapping(
         if not aborted.size:
             continue
         if end_offset < 0:
-            end_offset = end_of(records)
+            end_offset = end_offset_of()
         try:
             more, is_complete = aborted.overlapping(offset, end_offset)
         except CorruptTransactionIndex:

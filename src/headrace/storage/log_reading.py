@@ -71,6 +71,13 @@ class ReadableLog:
         """What a reader of these records, which it got from `offset` on, must leave out."""
         return aborts.overlapping(self.segments, offset, records, self._reindex)
 
+    def aborted_across_local_start(self) -> list[AbortedTransaction]:
+        """What a reader of the part that is in the tier alone must leave out, and the tier does not tell: transactions
+        that began there, and whose markers are here."""
+        if not len(self.segments):
+            return []
+        return aborts.across(self.segments, self.local_log_start_offset, self._reindex)
+
     def _reindex(self, segment: Segment) -> None:
         """Somebody has spoilt the index of aborted transactions: anew from the batches."""
         files = self.shared.files

@@ -17,6 +17,7 @@ from headrace.sim.loop import MachineClock, Process
 from headrace.sim.world import SimNode, World
 from headrace.storage.memory_files import MemoryFiles
 from headrace.system import SystemClock, SystemRandom
+from headrace.tier.memory import MemoryBucket
 
 T = TypeVar("T")
 
@@ -175,6 +176,11 @@ class Cluster:
         store = self._node(broker).store
         assert store is not None, "it has not started"
         return store
+
+    @property
+    def tier(self) -> MemoryBucket:
+        """The object store of all brokers, for clusters whose settings give them a tier."""
+        return self._running().objects.bucket
 
     # Beginning and end.
 

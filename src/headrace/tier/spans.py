@@ -110,6 +110,11 @@ class SpanMap:
         at = bisect_right(self._offsets, offset - self.row.base_offset)
         return self._positions[at - 1] if at else 0
 
+    def ceiling(self, offset: int) -> int:
+        """Where a batch begins, or the log ends, before which all lies that holds `offset` or is older."""
+        at = bisect_left(self._offsets, offset - self.row.base_offset) + 1
+        return self._positions[at] if at < len(self._positions) else self.log_bytes
+
     def span_at(self, position: int) -> Span:
         """The one with the batch that begins at `position`."""
         assert 0 <= position < self.log_bytes

@@ -1,0 +1,93 @@
+"""What of partitions is in the tier, as their leaders tell it to the driver."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.cluster import Cluster
+from headrace.client.leaders import ask_leaders
+from headrace.core.producers import AbortedTransaction
+from headrace.core.tier_lineage import RemoteLog, Verdict
+from headrace.core.tier_rows import COPY_FINISHED, Section, Sections, SegmentRow
+from headrace.errors import KafkaError
+from headrace.model import TopicPartition
+from headrace.net.peer import Peer
+from headrace.wire.messages.inspection import InspectRequest, InspectResponse
+
+ASK_MS_MAX = 10_000
+"""Without an answer all is fetched from brokers."""
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Only segments that belong to the log as its leader has it."""
+
+    topic_id: bytes
+    url: str
+    local_start: int
+    log: RemoteLog
+    keys: Mapping[str, str]
+    """Of objects, by the ids of segments."""
+    aborted_across: tuple[AbortedTransaction, ...]
+    """Those that begin before `local_start` and end behind it."""
+
+
+async def ask_remote(cluster: Cluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Remote]:
+    """Those without a tier are left out, and those whose leader is not known to be the newest one. KafkaError."""
+
+    async def ask(peer: Peer, some: Mapping[TopicPartition, None]) -> dict[TopicPartition, Remote | KafkaError | None]:
+        request = InspectRequest(kind="tier", args=sorted({topic for topic, _ in some}))
+        answer = await peer.request(request, InspectResponse)
+        if answer.error_code:
+            error = KafkaError(answer.error_code, "it is not told what is in the tier")
+            return dict.fromkeys(some, error)
+        found = {TopicPartition(told["topic"], told["partition"]): told for told in json.loads(answer.body)["tier"]}
+        return {one: _remote(found.get(one), _epoch(cluster, one)) for one in some}
+
+    wanted = dict.fromkeys(partitions)
+    answers = await ask_leaders(cluster, wanted, ask, "what is in the tier is not known", ASK_MS_MAX)
+    return {one: remote for one, remote in answers.items() if remote is not None}
+
+
+def _epoch(cluster: Cluster, one: TopicPartition) -> int:
+    leader = cluster.leader(one)
+    return -1 if leader is None else leader.epoch
+
+
+def _remote(told: dict[str, Any] | None, epoch: int) -> Remote | None:
+    if told is None or told["leader_epoch"] < epoch or not told.get("segments") or "aborted_across" not in told:
+        return None
+    served = [one for one in told["segments"] if one["verdict"] == Verdict.INSIDE]
+    epochs = [(entry[0], entry[1]) for entry in told["epochs"]]
+    return Remote(
+        bytes.fromhex(told["topic_id"]),
+        told["url"],
+        told["local_log_start"],
+        RemoteLog([_row(one) for one in served], epochs, told["log_end"]),
+        {one["id"]: one["object"] for one in served},
+        tuple(AbortedTransaction(*one) for one in told["aborted_across"]),
+    )
+
+
+def _row(told: dict[str, Any]) -> SegmentRow:
+    places: dict[str, Section] = {name: (at, size) for name, (at, size) in told["sections"].items()}
+    sections = Sections(
+        log=places["log"],
+        index=places["index"],
+        timeindex=places["timeindex"],
+        txnindex=places.get("txnindex"),
+        snapshot=places.get("snapshot"),
+        epochs=places["epochs"],
+    )
+    return SegmentRow(
+        told["id"],
+        told["base_offset"],
+        told["end_offset"],
+        told["bytes"],
+        told["max_timestamp_ms"],
+        tuple((epoch, start) for epoch, start in told["epochs"]),
+        COPY_FINISHED,
+        -1,
+        sections,
+    )
