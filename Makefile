@@ -20,7 +20,7 @@ SEEDS ?= 2000
 # `make test WORKERS=0 ARGS='-s -k produce'` is for a close look.
 WORKERS ?= 4
 # Foreign clients leave threads and sockets behind in their process, and Spark needs the machine for itself.
-ALONE := tests/interop tests/cluster tests/spark/jvm
+ALONE := tests/interop tests/cluster tests/spark/jvm tests/pipeline/jvm
 # ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
 

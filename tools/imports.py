@@ -63,7 +63,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     # The extra `spark`; nobody else imports them, so that a broker and a client need none of them.
     "spark": frozenset({"pyspark", "pyarrow", "numba", "numpy"}),
     # Besides, the extra `lake`: the log of Delta tables, and Avro, for which Spark needs jars.
-    "pipeline": frozenset({"pyspark", "pyarrow", "numba", "numpy", "crc32c", "deltalake", "fastavro"}),
+    "pipeline": frozenset({"pyspark", "py4j", "pyarrow", "numba", "numpy", "crc32c", "deltalake", "fastavro"}),
 }
 """What a package may use of other people's code. A new name here needs its reason in docs/ARCHITECTURE.md."""
 

@@ -115,6 +115,13 @@ def test_ends_that_are_missing_are_found() -> None:
     assert list(fit([checked([], 0, 8)], is_compacted=False)) == [Finding("missing", 0, "offsets 0 to 7 are not there")]
 
 
+def test_what_was_told_of_one_stretch_is_not_told_again_of_the_next() -> None:
+    harmed, rest = Stretch(0, 4), checked(log()[2:], 4, 8)
+    harmed.note("tier", 0, "the object is missing")
+    assert list(fit([harmed, rest], is_compacted=False)) == []
+    assert [one.kind for one in fit([Stretch(0, 4), rest], is_compacted=False)] == ["missing"]
+
+
 def test_a_compacted_log_may_have_gaps_and_yet_not_go_back() -> None:
     batches = log()
     del batches[1]

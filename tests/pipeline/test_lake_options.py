@@ -55,9 +55,9 @@ def test_help_teaches_by_example() -> None:
 
 
 def test_a_place_is_a_directory_or_a_bucket() -> None:
-    assert place_of("lake/orders", "/work") == Place("/work/lake/orders", "/work/lake/orders", True)
-    assert place_of("file:///a%20b/", "/work").path == "/a b"
-    bucket = place_of("s3://lake/orders/?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=r", "/work")
+    assert place_of("lake/orders", "/data") == Place("/data/lake/orders", "/data/lake/orders", True)
+    assert place_of("file:///a%20b/", "/data").path == "/a b"
+    bucket = place_of("s3://lake/orders/?endpoint=http%3A%2F%2F127.0.0.1%3A9000&region=r", "/data")
     assert (bucket.path, bucket.delta_uri, bucket.checkpoint) == ("lake/orders", "s3://lake/orders", None)
     assert bucket.delta_options == {
         "AWS_REGION": "r",

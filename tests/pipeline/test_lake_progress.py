@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from headrace.pipeline.lake_progress import ProgressClock
+from headrace.cli import pipeline_bar
+from headrace.pipeline.lake_progress import LakeProgress, ProgressClock
 
 
 def told(batch: int, start: Any, end: Any, latest: Any) -> dict[str, Any]:
@@ -23,3 +24,8 @@ def test_what_is_behind_is_told_in_rows_in_seconds_and_until_when() -> None:
 
 def test_another_kind_of_source_tells_nothing() -> None:
     assert ProgressClock(0.0).told(told(0, None, "rate 7", None), 1.0) is None
+
+
+def test_people_who_wait_see_speed_lag_and_end() -> None:
+    assert pipeline_bar.told(LakeProgress(3, 9, 12_000.4, 5, 3.2, 14.0)) == "12,000 rows/s, lag 3 s, through in 14 s"
+    assert pipeline_bar.told(LakeProgress(3, 9, 0.0, 0, 0.0, 0.0)) == "0 rows/s, lag 0 s"

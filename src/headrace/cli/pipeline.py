@@ -34,40 +34,58 @@ Conf = Annotated[
 ]
 
 
+Topics = Annotated[tuple[str, ...], Parameter(help="Topics that become one table.", negative=())]
+To = Annotated[str, Parameter(metavar="URI", help="The table: a directory, or s3://BUCKET/PREFIX.")]
+Format = Annotated[str, Parameter(help="parquet or delta.")]
+Once = Annotated[bool, Flag, Parameter(help="End when all that is there now is in the table.")]
+Schema = Annotated[
+    str | None,
+    Parameter(metavar="FILE", help="DDL, Spark's JSON or an Avro schema; else inferred from a sample of JSON."),
+]
+EventTime = Annotated[
+    str | None, Parameter(metavar="COLUMN", help="Whose date a row is filed under, if not its timestamp's.")
+]
+DeadLetter = Annotated[
+    str | None, Parameter(metavar="TOPIC", help="Where records go that are no rows: TOPIC-dead-letter unless given.")
+]
+AvroHeader = Annotated[bool, Flag, Parameter(help="Avro values begin with the 5 bytes of a schema registry.")]
+Every = Annotated[str, Parameter(metavar="TIME", help="How often rows are written, without --once.")]
+From = Annotated[str, Parameter(name="--from", help="Where a new table begins: beginning or end.")]
+RowsPerBatch = Annotated[int, Parameter(help="At most so many records are read for one batch.")]
+Sample = Annotated[int, Parameter(help="From so many records a schema is inferred.")]
+FileSize = Annotated[str, Parameter(metavar="SIZE", help="What a file is to have at most, about.")]
+MergeFiles = Annotated[int, Parameter(help="So many small files of a day are made one; 0 is never.")]
+Checkpoint = Annotated[
+    str | None, Parameter(metavar="DIR", help="Where Spark keeps how far it is; beside the table unless given.")
+]
+ScopeName = Annotated[
+    str | None, Parameter(help="A name under which batches are counted; for a checkpoint that was moved.")
+]
+Group = Annotated[
+    str | None, Parameter(help="Commit offsets as this group, so that `headrace group describe` shows the lag.")
+]
+
+
 def lake(
-    *topics: Annotated[str, Parameter(help="Topics that become one table.")],
-    to: Annotated[str, Parameter(metavar="URI", help="The table: a directory, or s3://BUCKET/PREFIX.")],
-    format: Annotated[str, Parameter(help="parquet or delta.")] = "parquet",
-    once: Annotated[bool, Flag, Parameter(help="End when all that is there now is in the table.")] = False,
-    schema: Annotated[
-        str | None,
-        Parameter(metavar="FILE", help="DDL, Spark's JSON or an Avro schema; else inferred from a sample of JSON."),
-    ] = None,
-    event_time: Annotated[
-        str | None, Parameter(metavar="COLUMN", help="Whose date a row is filed under, if not its timestamp's.")
-    ] = None,
-    dead_letter: Annotated[
-        str | None,
-        Parameter(metavar="TOPIC", help="Where records go that are no rows: TOPIC-dead-letter unless given."),
-    ] = None,
-    avro_header: Annotated[
-        bool, Flag, Parameter(help="Avro values begin with the 5 bytes of a schema registry.")
-    ] = False,
-    every: Annotated[str, Parameter(metavar="TIME", help="How often rows are written, without --once.")] = "10s",
-    from_: Annotated[str, Parameter(name="--from", help="Where a new table begins: beginning or end.")] = "beginning",
-    rows_per_batch: Annotated[int, Parameter(help="At most so many records are read for one batch.")] = 1_000_000,
-    sample: Annotated[int, Parameter(help="From so many records a schema is inferred.")] = 1_000,
-    file_size: Annotated[str, Parameter(metavar="SIZE", help="What a file is to have at most, about.")] = "128m",
-    merge_files: Annotated[int, Parameter(help="So many small files of a day are made one; 0 is never.")] = 32,
-    checkpoint: Annotated[
-        str | None, Parameter(metavar="DIR", help="Where Spark keeps how far it is; beside the table unless given.")
-    ] = None,
-    scope: Annotated[
-        str | None, Parameter(help="A name under which batches are counted; for a checkpoint that was moved.")
-    ] = None,
-    group: Annotated[
-        str | None, Parameter(help="Commit offsets as this group, so that `headrace group describe` shows the lag.")
-    ] = None,
+    topics: Topics,
+    /,
+    *,
+    to: To,
+    format: Format = "parquet",
+    once: Once = False,
+    schema: Schema = None,
+    event_time: EventTime = None,
+    dead_letter: DeadLetter = None,
+    avro_header: AvroHeader = False,
+    every: Every = "10s",
+    from_: From = "beginning",
+    rows_per_batch: RowsPerBatch = 1_000_000,
+    sample: Sample = 1_000,
+    file_size: FileSize = "128m",
+    merge_files: MergeFiles = 32,
+    checkpoint: Checkpoint = None,
+    scope: ScopeName = None,
+    group: Group = None,
     master: Master = None,
     conf: Conf = (),
     bootstrap: Bootstrap = BOOTSTRAP,

@@ -161,10 +161,8 @@ class Partition(Generic[L]):
         return self.leadership is not None or self.error is not _NOT_LEADER
 
     def gate(self, current_leader_epoch: int, by_follower: bool = False, debugs: bool = False) -> ErrorCode:
-        """Whether a request that names this leader epoch (-1: none) may be served. Epochs come before leadership.
-
-        Whoever debugs looks at this replica, whoever leads; but not past owners, whom only a leader knows.
-        """
+        """Whether a request that names this leader epoch (-1: none) may be served. Epochs come before leadership."""
+        # Whoever debugs looks at this replica, whoever leads; but not past owners, whom only a leader knows.
         if current_leader_epoch != self.leader_epoch and current_leader_epoch >= 0:
             if current_leader_epoch < self.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH

@@ -1,13 +1,12 @@
 """Records that are no rows of the table go to a topic of their own: key and value as they were, with the reason."""
 
-import asyncio
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from headrace.client import Admin, NewTopic
 from headrace.errors import ErrorCode, KafkaError
 from headrace.pipeline.parsing import REASON
+from headrace.spark.door import door
 from headrace.spark.foreach_batch import foreach_batch
 
 HEADERS = {
@@ -35,7 +34,7 @@ class DeadLetters:
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
         if not self._is_there:
-            asyncio.run(_create(self._bootstrap, self._topic))
+            door().run(_create(self._bootstrap, self._topic))
             self._is_there = True
         self._write(rows.where(f.col(REASON).isNotNull()), batch_id)
 

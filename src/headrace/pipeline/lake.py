@@ -9,12 +9,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pyspark.errors import StreamingQueryException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from headrace.client import Admin
 from headrace.client.outside import Outside
 from headrace.errors import KafkaError
 from headrace.pipeline import schemas, session
@@ -31,10 +33,12 @@ from headrace.pipeline.parsing import REASON, SOURCE, Parsing, table_schema
 from headrace.pipeline.place import Place, Records, StoreUnavailable
 from headrace.pipeline.schemas import EVENT_DATE, ValueSchema
 from headrace.pipeline.tables import Table
+from headrace.spark.door import door
 from headrace.spark.listener import GroupListener
 from headrace.spark.scope import Scope, scope_of
 
 LOOK_S = 0.5
+REACH_MS_MAX = 10_000
 OWN_ERRORS = (AskedWrongly, PipelineFailed, KafkaError, StoreUnavailable, ValueError, OSError)
 
 
@@ -81,16 +85,26 @@ def run(
     """
     options.check()
     session.check_installed(*(("deltalake",) if options.format == "delta" else ()))
+    door().run(_look_for_topics(options))
     own = spark is None
     chosen = session.start("headrace lake", options.master, options.conf) if spark is None else spark.newSession()
     chosen.conf.set("spark.sql.session.timeZone", "UTC")
     lake = _Lake(options, watcher or Watcher(), chosen)
     try:
         return lake.run(stop or threading.Event())
+    except (PySparkException, Py4JError) as error:
+        raise PipelineFailed(sentence_of(error)) from error
     finally:
         lake.close()
         if own:
             chosen.stop()
+
+
+async def _look_for_topics(options: LakeOptions) -> None:
+    """KafkaError before a JVM is started for nothing."""
+    async with Admin(options.bootstrap) as admin:
+        await admin.reach(REACH_MS_MAX)
+        await admin.describe_topics(options.topics)
 
 
 class _Lake:
@@ -117,17 +131,19 @@ class _Lake:
         sink.dead_letters = DeadLetters(
             self._options.bootstrap, self._options.dead_letter_topic, self._checkpoint, self._options.scope
         )
+        kind = DeltaTable if self._options.format == "delta" else ParquetTable
+        kind(self._place, "", *sink.file_form()).begin()
         with _listening(self._spark, self._options, self._name):
             query = self._start(sink)
             self._result.query_id = str(query.id)
             app_id = f"{self._scope.name}.{query.id}"
-            kind = DeltaTable if self._options.format == "delta" else ParquetTable
             sink.started(query, kind(self._place, app_id, *sink.file_form()))
             try:
                 self._wait(query, sink, stop)
             finally:
                 query.stop()
-        sink.merge_at_end()
+        if self._options.once and not stop.is_set():
+            sink.merge_at_end()
         self._result.seconds = (self._clock.monotonic_ms() - began_ms) / 1000
         return self._result
 
@@ -175,7 +191,10 @@ class _Lake:
             try:
                 ended = query.awaitTermination(LOOK_S)  # type: ignore[arg-type]  # seconds may have a fraction
             except StreamingQueryException as error:
-                raise sink.failure or PipelineFailed(sentence_of(error)) from error
+                known = sink.failure
+                if isinstance(known, ValueError) and not isinstance(known, AskedWrongly):
+                    known = PipelineFailed(str(known))
+                raise known or PipelineFailed(sentence_of(error)) from error
             for told in query.recentProgress:
                 if told["batchId"] > last_batch and told["numInputRows"] > 0:
                     last_batch = int(told["batchId"])
@@ -227,7 +246,7 @@ class _Sink:
         assert self._query is not None and self._table is not None and self.dead_letters is not None
         self.guard.check(str(self._query.id), str(self._query.runId), batch_id)
         if not self.result.batches and not self.result.skipped_batches:
-            self._table.begin()
+            self._claim_topics(str(self._query.id))
         if self._table.has(batch_id):
             self.result.skipped_batches += 1
             return
@@ -246,6 +265,19 @@ class _Sink:
             self._small[one.event_date] = self._small.get(one.event_date, 0) + 1
         self._merge(self.options.merge_files)
 
+    def _claim_topics(self, query_id: str) -> None:
+        """A query without its checkpoint is another one, and begins at the beginning: all rows would come twice."""
+        records = Records(self.options.place())
+        for topic in self.options.topics:
+            key = f"queries/{'default' if self.options.scope is None else f'given-{self.options.scope}'}/topic={topic}"
+            there = records.put(key, query_id.encode()).decode()
+            if there != query_id:
+                raise PipelineFailed(
+                    f"topic {topic} was written to this table by query {there}, and this is query {query_id}: its "
+                    "checkpoint is another one, so that rows would come twice. Give the checkpoint of then, or another "
+                    "--to; or --scope NAME to add the rows nevertheless"
+                )
+
     def _files(self, rows: DataFrame, batch_id: int) -> tuple[list[Written], int]:
         assert self._table is not None
         place = self.options.place()
@@ -263,8 +295,8 @@ class _Sink:
         return sorted(files), sum(one.dead for one in told)
 
     def merge_at_end(self) -> None:
-        """Of a run that ends by itself nobody waits for the next batch."""
-        if self.options.once and self.options.merge_files:
+        """Of a run that ends by itself: nobody waits for the next batch."""
+        if self.options.merge_files:
             self._merge(2)
 
     def _merge(self, files_min: int) -> None:

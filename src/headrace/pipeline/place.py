@@ -1,12 +1,12 @@
 """Where a table lies: as pyarrow, deltalake and our own object stores know it."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from headrace.pipeline.outcome import AskedWrongly
+from headrace.spark.door import door
 from headrace.system import SystemRandom, ThreadOffload
 from headrace.tier.opening import open_for_tools
 from headrace.tier.store import ObjectExists, ObjectMissing, ObjectStore, Refused, StoreUnavailable
@@ -153,7 +153,7 @@ class Records:
                 offload.close()
 
         try:
-            return asyncio.run(run())
+            return door().run(run())
         except Refused as refused:
             raise AskedWrongly(str(refused)) from refused
 

@@ -4,7 +4,6 @@ from headrace.pipeline.verify import VerifyOptions, run
 report = run(VerifyOptions("orders"))
 """
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
 from headrace.pipeline.replica_reading import TIER, Piece, Topic, check, headers_of
 from headrace.pipeline.verify_plan import PartitionPlan, Plan, make_plan, tier_documents
 from headrace.pipeline.verify_report import Found, Report, Row
+from headrace.spark.door import door
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +63,7 @@ def run(
     session.check_installed()
     clock = Outside().clock
     began_ms = clock.monotonic_ms()
-    plan = asyncio.run(
+    plan = door().run(
         make_plan(options.bootstrap, options.topic, options.store, options.piece_bytes, options.timeout_ms)
     )
     own = spark is None
@@ -196,29 +196,40 @@ def fit(stretches: Sequence[Stretch], *, is_compacted: bool) -> Iterator[Finding
     """What is wrong between stretches of one log that follow each other, and at its ends."""
     last: Stretch | None = None
     known: dict[Producer, Sequences] = {}
+    is_excused = False  # whoever looked at what lies between has said why it does not fit
     for stretch in stretches:
         if not stretch.batches:
+            is_excused |= _is_told(stretch)
             continue
-        if last is not None and not stretch.was_cut:
-            yield from joined(
-                stretch.first_offset, last.next_offset, stretch.first_epoch, last.last_epoch, is_compacted
-            )
-        if last is None and not stretch.was_cut and not is_compacted and stretch.first_offset > stretches[0].start:
-            first = stretches[0].start
-            yield Finding("missing", first, f"offsets {first} to {stretch.first_offset - 1} are not there")
-        last = stretch
-        for producer, now in stretch.producers.items():
-            before = known.get(producer)
-            twice = None if before is None else repeated(producer, before, now)
-            if twice is not None:
-                yield twice
-            known[producer] = now
+        if not is_excused and not stretch.was_cut:
+            yield from _begins(stretch, last, stretches[0].start, is_compacted)
+        yield from _again(known, stretch.producers)
+        known.update(stretch.producers)
+        last, is_excused = stretch, _is_told(stretch)
     if not stretches or is_compacted:
         return
     end, reached = stretches[-1].end, stretches[0].start if last is None else last.next_offset
-    is_told = any(finding.kind in ("missing", "unreadable", "batch", "tier") for finding in stretches[-1].findings)
-    if reached < end and not stretches[-1].was_cut and not is_told:
+    if reached < end and not is_excused:
         yield Finding("missing", reached, f"offsets {reached} to {end - 1} are not there")
+
+
+def _is_told(stretch: Stretch) -> bool:
+    return stretch.was_cut or any(one.kind in ("missing", "unreadable", "batch", "tier") for one in stretch.findings)
+
+
+def _begins(stretch: Stretch, last: Stretch | None, start: int, is_compacted: bool) -> Iterator[Finding]:
+    if last is not None:
+        yield from joined(stretch.first_offset, last.next_offset, stretch.first_epoch, last.last_epoch, is_compacted)
+    elif stretch.first_offset > start and not is_compacted:
+        yield Finding("missing", start, f"offsets {start} to {stretch.first_offset - 1} are not there")
+
+
+def _again(known: Mapping[Producer, Sequences], producers: Mapping[Producer, Sequences]) -> Iterator[Finding]:
+    for producer, now in producers.items():
+        before = known.get(producer)
+        twice = None if before is None else repeated(producer, before, now)
+        if twice is not None:
+            yield twice
 
 
 # Replicas that differ.
@@ -277,7 +288,7 @@ def _without_what_expired(options: VerifyOptions, plan: Plan, report: Report) ->
             one.get("manifest") or "" for one in told
         }
 
-    objects = {piece.segment.key for piece in plan.pieces if piece.segment is not None} - asyncio.run(names())
+    objects = {piece.segment.key for piece in plan.pieces if piece.segment is not None} - door().run(names())
     kept = [one for one in report.findings if one.kind != "tier" or not any(key in one.text for key in objects)]
     report.findings = []
     for row in report.rows:

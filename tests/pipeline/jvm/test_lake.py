@@ -1,6 +1,7 @@
 """Topics to tables under a real Spark, against a real broker process."""
 
 import json
+import threading
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
@@ -15,10 +16,16 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from headrace.client.commit_group import Last
+from headrace.errors import KafkaError
 from headrace.pipeline import lake
 from headrace.pipeline.lake import LakeOptions, LakeProgress, LakeResult, Watcher
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
+from headrace.spark.door import Door
+from headrace.spark.driver_claims import Driver, DriverClaims
+from headrace.spark.scope import scope_of
+from headrace.spark.task import Group
 from tests.servers.process import BrokerProcess
 from tests.spark.filling import fill, make_topic
 from tests.spark.jvm.test_sink import forget_last
@@ -39,9 +46,9 @@ def topic(broker: BrokerProcess) -> str:
 
 @pytest.fixture
 def run(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> Callable[..., LakeResult]:
-    def running(watcher: Watcher | None = None, **options: Any) -> LakeResult:
+    def running(watcher: Watcher | None = None, stop: threading.Event | None = None, **options: Any) -> LakeResult:
         given = {"topics": (topic,), "to": str(tmp_path / "table"), "bootstrap": broker.bootstrap, "once": True}
-        return lake.run(LakeOptions(**{**given, **options}), watcher, spark=spark)
+        return lake.run(LakeOptions(**{**given, **options}), watcher, stop, spark)
 
     return running
 
@@ -199,6 +206,60 @@ def _avro(schema: Any, row: dict[str, Any]) -> bytes:
     stream = BytesIO()
     fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
     return stream.getvalue()
+
+
+def test_a_stream_goes_on_until_it_is_stopped(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    stop = threading.Event()
+
+    def committed(result: LakeResult) -> None:
+        if result.rows == 10:
+            fill(broker.bootstrap, topic, orders(10, 20), partitions=2)
+        elif result.rows == 20:
+            stop.set()
+
+    result = run(Watcher(committed=committed), stop, once=False, every_s=0.1)
+    assert result.rows == 20 and ids(tmp_path / "table", "parquet") == list(range(20))
+
+
+def test_a_driver_stops_when_a_newer_one_has_taken_over(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    place = tmp_path / "table"
+    at = Door()
+    claims = at.call(DriverClaims)
+
+    def committed(result: LakeResult) -> None:
+        scope = scope_of(None, str(place / "_headrace" / "checkpoint"), str(place)).name
+        newer = Driver("host-b", "another-run", 1 << 50)
+        at.run(claims.take(broker.bootstrap, Group(scope, result.query_id, 1, newer.run_id), newer, Last(-1, None)))
+        fill(broker.bootstrap, topic, orders(10, 20), partitions=2)
+
+    try:
+        with pytest.raises(KafkaError, match="taken over by a newer driver on host-b"):
+            run(Watcher(committed=committed), once=False, every_s=0.1)
+    finally:
+        at.run(claims.close())
+    assert ids(place, "parquet") == list(range(10))
+    assert run().rows == 10 and ids(place, "parquet") == list(range(20))
+
+
+def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    run()
+    (tmp_path / "table" / "_headrace" / "checkpoint").rename(tmp_path / "lost")
+    with pytest.raises(PipelineFailed, match="its checkpoint is another one, so that rows would come twice"):
+        run()
+    with pytest.raises(PipelineFailed, match=r"if the checkpoint was moved, give option scope="):
+        run(checkpoint=str(tmp_path / "lost"))
+    assert ids(tmp_path / "table", "parquet") == list(range(4))
+    with pytest.raises(KafkaError, match="nowhere"):
+        run(topics=("nowhere",))
 
 
 def test_another_schema_than_that_of_the_table_is_refused(

@@ -120,7 +120,7 @@ def test_a_batch_that_differs_is_found_though_it_is_well_in_itself(
         report = verified(spark, cluster, PLAIN)
         written = tmp_path / "report.json"
         told = ("--bootstrap", cluster.bootstrap, "--json", "--report", str(written), "--master", "local[2]")
-        done = headrace_process("pipeline", "verify", PLAIN, *told)
+        done = headrace_process("pipeline", "verify", PLAIN, *told, within_s=280.0)
     assert found(report) == {(node, "difference")}, report.to_json()
     assert report.findings[0].offset == header.base_offset
     assert done.returncode == 1 and done.stderr.decode().endswith("headrace: not all of plain is as it should be\n")

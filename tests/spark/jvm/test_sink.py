@@ -21,6 +21,7 @@ from headrace.spark.scope import scope_of
 from headrace.spark.task import Group
 from tests.servers.process import BrokerProcess
 from tests.spark.filling import fill, make_topic, numbers
+from tests.spark.jvm.running import run_out
 from tests.spark.sink_stage import readable
 
 names = count(1)
@@ -55,10 +56,7 @@ def start(broker: BrokerProcess, target: str, stream: DataFrame) -> Callable[...
     def started(checkpoint: Path, *, once: bool = True, **options: str) -> StreamingQuery:
         writer = stream.writeStream.format("headrace").option("checkpointLocation", str(checkpoint))
         writer = writer.options(**{"kafka.bootstrap.servers": broker.bootstrap, "topic": target, **options})
-        query = (writer.trigger(availableNow=True) if once else writer).start()
-        if once:
-            query.awaitTermination(120)
-        return query
+        return run_out(writer) if once else writer.start()
 
     return started
 
@@ -179,8 +177,7 @@ def test_update_mode_by_foreach_batch(
         fill(broker.bootstrap, source, numbers(begin, begin + 200), partitions=2)
         for again in (False, True):
             writer = counts.writeStream.outputMode("update").foreachBatch(write)
-            query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
-            query.awaitTermination(120)
+            run_out(writer.option("checkpointLocation", str(checkpoint)))
             if not again:
                 forget_last(checkpoint)
     told: dict[int, list[Any]] = {}

@@ -18,6 +18,7 @@ from headrace.client import Admin
 from headrace.spark.listener import GroupListener, QueryLag
 from tests.servers.process import BrokerProcess
 from tests.spark.filling import delete_topic, fill, make_topic, numbers
+from tests.spark.jvm.running import run_out
 
 names = count(1)
 
@@ -70,10 +71,7 @@ class Seen:
 
 def run(frame: DataFrame, checkpoint: Path, seen: Seen) -> StreamingQuery:
     """Until all that was there when it began is read."""
-    writer = frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination(120)
-    return query
+    return run_out(frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(checkpoint)))
 
 
 def test_a_batch_has_the_rows_and_columns_of_sparks_own_connector(
@@ -235,8 +233,7 @@ def test_a_listener_commits_the_offsets_of_a_query_as_those_of_a_group(
     spark.streams.addListener(listener)
     try:
         writer = stream().writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
-        query = writer.queryName("watched").trigger(availableNow=True).start()
-        query.awaitTermination(120)
+        run_out(writer.queryName("watched"))
         deadline_s = time.monotonic() + 60
         while committed(broker.bootstrap, "the group") != {0: 10, 1: 10} and time.monotonic() < deadline_s:
             time.sleep(0.1)
