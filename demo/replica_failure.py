@@ -1,7 +1,8 @@
 """KIP-461: one replica's files cannot be written, and come back later.
 
 The directory of a replica is gone, as on a disk that lost it: the next segment cannot be made there. It is a partition
-of parcels, which nobody else writes to, so that it is known which write meets the error.
+of parcels, which nobody else writes to, so that it is known which write meets the error: one that rolls the log, and
+not the sync of an earlier roll, after which the replica would be offline until its node starts again.
 """
 
 import asyncio
@@ -32,6 +33,7 @@ def fail_a_replica(stage: Stage) -> None:
     others = {at: one.leader for at, one in cluster.seen(ORDERS).items() if one.leader != victim}
     note.others_before = _copied(stage, victim, others)
     send(stage, partition)  # acknowledged once the replica has left the ISR
+    send(stage, partition)
     note.left_in_sync = victim not in cluster.seen(PARCELS, leader)[at].isr
     _note_failure(stage, note)
     cluster.until(lambda: _go_on(stage, note, others), "the others are replicated on")
@@ -91,17 +93,15 @@ def check_replicas(stage: Stage) -> None:
 
 
 def send(stage: Stage, partition: TopicPartition) -> None:
-    """Two parcels, of which the second does not fit into the segment of the first."""
-    note = stage.seen.failed_replica
-    numbers = range(len(note.sent), len(note.sent) + 2)
-    asyncio.run(_send(stage.cluster.bootstrap, partition, numbers))
-    note.sent += numbers
+    """A parcel, with which every segment but an empty one has to be rolled: no other write needs a new file."""
+    number = len(stage.seen.failed_replica.sent)
+    asyncio.run(_send(stage.cluster.bootstrap, partition, number))
+    stage.seen.failed_replica.sent.append(number)
 
 
-async def _send(bootstrap: str, partition: TopicPartition, numbers: range) -> None:
+async def _send(bootstrap: str, partition: TopicPartition, number: int) -> None:
     async with Producer(bootstrap, acks="all", linger_ms=0) as producer:
-        for number in numbers:
-            await producer.send(partition.topic, (b"%d" % number).ljust(PARCEL_BYTES), partition=partition.partition)
+        await producer.send(partition.topic, (b"%d" % number).ljust(PARCEL_BYTES), partition=partition.partition)
 
 
 async def _parcels(bootstrap: str, partition: TopicPartition) -> list[int]:
