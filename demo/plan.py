@@ -16,7 +16,7 @@ UNACKNOWLEDGED_MAX: Final = 1_500
 
 SCHEMA: Final = "number long, customer string, region string, cents long, at timestamp, note string"
 
-SEGMENT_BYTES: Final = 64 << 10
+SEGMENT_BYTES: Final = 256 << 10
 ELIGIBLE_MS: Final = 12_000
 """A replica that began behind the tier leads again when its own disk covers so much (KIP-1303)."""
 
@@ -40,7 +40,7 @@ PARCELS_SETTINGS: Final = {"segment.bytes": str(SEGMENT_BYTES), "min.insync.repl
 ORDERS_SETTINGS: Final = {
     "remote.storage.enable": "true",
     "segment.bytes": str(SEGMENT_BYTES),
-    "local.retention.bytes": str(20 * SEGMENT_BYTES),
+    "local.retention.bytes": str(5 * SEGMENT_BYTES),
     "leader.election.eligible.local.log.ms": str(ELIGIBLE_MS),
     "min.insync.replicas": "2",
 }

@@ -7,7 +7,7 @@ from demo.child import Child, Document
 from demo.evidence import QueryBatch
 
 START_S_MAX = 300.0
-FINISH_S_MAX = 300.0
+FINISH_S_MAX = 600.0
 
 
 class Queries:

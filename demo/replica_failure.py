@@ -34,7 +34,8 @@ def fail_a_replica(stage: Stage) -> None:
     note.others_before = _copied(stage, victim, others)
     send(stage, partition)  # acknowledged once the replica has left the ISR
     send(stage, partition)
-    note.left_in_sync = victim not in cluster.seen(PARCELS, leader)[at].isr
+    cluster.until(lambda: victim not in cluster.seen(PARCELS, leader)[at].isr, "the replica has left the ISR")
+    note.left_in_sync = True
     _note_failure(stage, note)
     cluster.until(lambda: _go_on(stage, note, others), "the others are replicated on")
     _put_back(away, directory)
