@@ -99,9 +99,10 @@ def leader_bars(seen: Evidence) -> list[Bar]:
 
 
 def _per_second(seen: Evidence) -> Series:
+    """Without the last second, which is not over."""
     counts = Counter(int(one.at_s) for one in seen.acked)
     last = max(counts, default=0)
-    return Series("", [Point(second, counts[second]) for second in range(last + 1)], COLOURS[0])
+    return Series("", [Point(second, counts[second]) for second in range(last)], COLOURS[0])
 
 
 def _short_marks(seen: Evidence) -> Sequence[Mark]:

@@ -78,8 +78,8 @@ def lanes(title: str, bars: Sequence[Bar], marks: Sequence[Mark], frame: Frame) 
         begin, end = frame.x(max(bar.from_s, frame.from_s)), frame.x(min(bar.to_s, frame.to_s))
         parts.append(f'<rect x="{begin:.1f}" y="{y + 3:.1f}" width="{max(end - begin, 1):.1f}" '
                      f'height="{step - 6:.1f}" fill="{bar.colour}"/>')  # fmt: skip
-        if end - begin > 7 * len(bar.label):
-            parts.append(text((begin + end) / 2, y + step / 2 + 4, bar.label, anchor="middle", colour="white"))
+        label = next((one for one in (bar.label, bar.label.partition(",")[0]) if 7 * len(one) < end - begin), "")
+        parts.append(text((begin + end) / 2, y + step / 2 + 4, label, anchor="middle", colour="white"))
     parts += [text(LEFT - 6, frame.top + step * at + step / 2 + 4, name, anchor="end") for at, name in enumerate(names)]
     return parts + _marks(marks, frame)
 
