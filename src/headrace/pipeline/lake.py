@@ -174,6 +174,7 @@ class _Lake:
             "subscribe": ",".join(options.topics),
             "startingOffsets": "earliest" if options.start == "beginning" else "latest",
             "maxOffsetsPerTrigger": str(options.rows_per_batch),
+            **options.source,
         }
         stream = self._spark.readStream.format("headrace").schema(SOURCE).options(**given).load()
         writing = stream.writeStream.foreachBatch(sink.write).queryName(self._name)
