@@ -26,6 +26,7 @@ GOOD: dict[str, Any] = {"topics": ("orders",), "to": "/data/lake"}
         ({"rows_per_batch": 0}, "--rows-per-batch is 1 at least, not 0"),
         ({"merge_files": 1}, "--merge-files is 0 for never, or 2 at least"),
         ({"avro_header": True}, "--avro-header needs --schema"),
+        ({"source": {"startingOffsets": "latest"}}, "--source startingOffsets cannot be given: --from says it"),
         ({"to": "hdfs://host/x"}, "--to cannot be 'hdfs://host/x': give a directory"),
         ({"to": "s3://bucket/x?zone=1"}, "--to has an option 'zone' that s3 does not know"),
         ({"to": "s3://me:secret@bucket/x"}, "credentials do not belong in --to"),
@@ -40,7 +41,8 @@ def test_what_cannot_be_meant_is_one_sentence(wrong: dict[str, Any], sentence: s
 
 
 def test_a_bad_flag_of_the_command_is_exit_code_2_and_starts_no_spark() -> None:
-    for wrong in (["--format", "orc"], ["--every", "soon"], ["--conf", "key"], ["--file-size", "much"]):
+    given = {"--format": "orc", "--every": "soon", "--conf": "key", "--source": "key", "--file-size": "much"}
+    for wrong in given.items():
         done = headrace("pipeline", "lake", "orders", "--to", "/nowhere/table", *wrong)
         assert done.returncode == 2 and wrong[0] in done.said, done
     assert headrace("pipeline", "lake", "orders").returncode == 2

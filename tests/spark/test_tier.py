@@ -1,7 +1,7 @@
 """What is in the tier alone is read from its objects, without any broker, and what is not from brokers: each once."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
@@ -10,15 +10,17 @@ import pytest
 from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition
 
 from headrace.client import Producer
-from headrace.errors import KafkaError
+from headrace.client.cluster import Cluster as ClientCluster
+from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.spark import tier_reading
+from headrace.spark import tier_reading, tier_view
 from headrace.spark.batch_reader import BatchReader, PushdownReader
 from headrace.spark.options import read_options
 from headrace.spark.planning import Piece
 from headrace.spark.schema import source_schema
 from headrace.spark.stream_reader import StreamReader
 from headrace.spark.tier_planning import TierPiece
+from headrace.spark.tier_view import Remote
 from headrace.spark.verdicts import DataLoss, Verdict
 from headrace.storage.memory_files import MemoryFiles
 from headrace.testing import Cluster
@@ -127,6 +129,57 @@ def test_a_topic_without_a_tier_is_fetched(cluster: Cluster) -> None:
     planned = reader.partitions()
     assert not in_tier(planned)
     assert values_of(reader, planned) == [b"%d" % n for n in range(200) if n % 2 or n >= 100]
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("code", [ErrorCode.UNSUPPORTED_VERSION, ErrorCode.CLUSTER_AUTHORIZATION_FAILED])
+def test_brokers_that_do_not_tell_of_a_tier_are_fetched_from(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    """Those that know no such question are asked once."""
+    asked = []
+
+    async def refuse(_cluster: object, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Remote]:
+        asked.append(list(partitions))
+        raise KafkaError(code, "no")
+
+    monkeypatch.setattr(tier_view, "ask_remote", refuse)
+    reader = batch(cluster)
+    for _ in range(2):
+        planned = reader.partitions()
+        assert not in_tier(planned)
+    assert values_of(reader, planned) == numbers(0, 2_000)
+    assert len(asked) == (1 if code is ErrorCode.UNSUPPORTED_VERSION else 2)
+
+
+def test_what_leaders_said_is_remembered_until_it_does_not_hold(
+    cluster: Cluster, cold: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[TopicPartition] = []
+    ask = tier_view.ask_remote
+
+    async def counted(one: ClientCluster, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Remote]:
+        asked.extend(partitions)
+        return await ask(one, partitions)
+
+    monkeypatch.setattr(tier_view, "ask_remote", counted)
+    monkeypatch.setattr("headrace.spark.log_view.LOCAL_STARTS_MS_MAX", 0)
+    reader = batch(cluster)
+    first = reader.partitions()
+    assert reader.partitions() == first
+    assert sorted(asked) == [T0, TopicPartition("t", 1)]
+    fill_slowly(cluster.bootstrap, "t", 2_000, 3_000)
+    until(lambda: until_cold(cluster.bootstrap, "t")[0]["local_log_start"] > cold[0]["local_log_start"])
+    later = reader.partitions()
+    assert sorted(asked) == [T0, T0, TopicPartition("t", 1)]
+    assert values_of(reader, later) == numbers(0, 3_000)
+    delete_topic(cluster.bootstrap, "t")
+    make_tiered(cluster.bootstrap, "t", 1)
+    fill_slowly(cluster.bootstrap, "t", 7_000, 8_000)
+    until_cold(cluster.bootstrap, "t")
+    anew = batch(cluster, **{"partition.metadata.cache.ttl.ms": "0"})
+    assert values_of(anew, anew.partitions()) == numbers(7_000, 8_000)
+    assert len(asked) == 4
 
 
 @pytest.mark.usefixtures("cold")
@@ -334,6 +387,8 @@ def test_a_segment_of_another_history_is_never_read(monkeypatch: pytest.MonkeyPa
         until(lambda: cluster.in_sync("t", 0) == {first})
         fill_slowly(cluster.bootstrap, "t", 1_000, 2_000)
         until_cold(cluster.bootstrap, "t", first)
+        reader = batch(cluster)
+        assert in_tier(reader.partitions()), "what is remembered of the first leader is not to be used of the second"
         cluster.kill(first)
         cluster.start(second)
         until(lambda: cluster.leader("t", 0) == second)
@@ -341,7 +396,6 @@ def test_a_segment_of_another_history_is_never_read(monkeypatch: pytest.MonkeyPa
         (found,) = until_cold(cluster.bootstrap, "t", second)
         others = [one for one in found["segments"] if one["verdict"] not in ("inside", None)]
         assert others, "the manifest still names what the first one copied"
-        reader = batch(cluster)
         planned = reader.partitions()
         read = {part.key for piece in planned if isinstance(piece, TierPiece) for part in piece.parts}
         assert read and not read & {one["object"] for one in others}

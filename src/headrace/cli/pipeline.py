@@ -61,6 +61,10 @@ Checkpoint = Annotated[
 ScopeName = Annotated[
     str | None, Parameter(help="A name under which batches are counted; for a checkpoint that was moved.")
 ]
+Source = Annotated[
+    tuple[str, ...],
+    Parameter(negative=(), show_default=False, metavar="KEY=VALUE", help="An option of the source; may be repeated."),
+]
 Group = Annotated[
     str | None, Parameter(help="Commit offsets as this group, so that `headrace group describe` shows the lag.")
 ]
@@ -86,6 +90,7 @@ def lake(
     checkpoint: Checkpoint = None,
     scope: ScopeName = None,
     group: Group = None,
+    source: Source = (),
     master: Master = None,
     conf: Conf = (),
     bootstrap: Bootstrap = BOOTSTRAP,
@@ -114,7 +119,8 @@ def lake(
         file_bytes=parse_any_size(file_size, "--file-size"),
         merge_files=merge_files,
         master=master,
-        conf=_pairs(conf),
+        conf=_pairs(conf, "--conf"),
+        source=_pairs(source, "--source"),
         working_directory=os.getcwd(),
     )
     _run_lake(options, json)
@@ -171,7 +177,7 @@ def verify(
         store=store,
         piece_bytes=parse_any_size(piece_size, "--piece-size"),
         master=master,
-        conf=_pairs(conf),
+        conf=_pairs(conf, "--conf"),
     )
     with PiecesBar() as bar:
         try:
@@ -248,11 +254,11 @@ def _text_of(path: str) -> str:
             raise UsageError(f"--schema {path} is no text") from None
 
 
-def _pairs(settings: tuple[str, ...]) -> dict[str, str]:
+def _pairs(settings: tuple[str, ...], option: str) -> dict[str, str]:
     found = {}
     for pair in settings:
         key, equals, value = pair.partition("=")
         if not equals or not key.strip():
-            raise UsageError(f"--conf takes KEY=VALUE, not {pair!r}")
+            raise UsageError(f"{option} takes KEY=VALUE, not {pair!r}")
         found[key.strip()] = value.strip()
     return found

@@ -136,7 +136,7 @@ class _Lake:
         with _listening(self._spark, self._options, self._name):
             query = self._start(sink)
             self._result.query_id = str(query.id)
-            app_id = f"{self._scope.name}.{query.id}"
+            app_id = f"{query.id}.{self._scope.name}"
             sink.started(query, kind(self._place, app_id, *sink.file_form()))
             try:
                 self._wait(query, sink, stop)
@@ -174,6 +174,7 @@ class _Lake:
             "subscribe": ",".join(options.topics),
             "startingOffsets": "earliest" if options.start == "beginning" else "latest",
             "maxOffsetsPerTrigger": str(options.rows_per_batch),
+            **options.source,
         }
         stream = self._spark.readStream.format("headrace").schema(SOURCE).options(**given).load()
         writing = stream.writeStream.foreachBatch(sink.write).queryName(self._name)

@@ -12,6 +12,14 @@ from headrace.pipeline.place import Place, place_of
 Format = Literal["parquet", "delta"]
 FORMATS = ("parquet", "delta")
 START = ("beginning", "end")
+SET_HERE = {
+    "kafka.bootstrap.servers": "--bootstrap",
+    "kafka.isolation.level": "that only what is committed becomes a row",
+    "subscribe": "TOPIC",
+    "startingoffsets": "--from",
+    "maxoffsetspertrigger": "--rows-per-batch",
+}
+"""Options of the source that follow from others, and from which."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,8 @@ class LakeOptions:
     """So many small files of a day are made one; 0: never."""
     master: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
+    source: Mapping[str, str] = field(default_factory=dict)
+    """Further options of the source, by their names there."""
     working_directory: str = "/"
 
     @property
@@ -78,6 +88,16 @@ class LakeOptions:
             raise AskedWrongly(str(error)) from None
         if self.scope is not None and not is_scope(self.scope):
             raise AskedWrongly(f"--scope has {SCOPE_FORM}, not {self.scope!r}")
+        self._check_numbers()
+        for name in self.source:
+            if name.lower() in SET_HERE:
+                raise AskedWrongly(f"--source {name} cannot be given: {SET_HERE[name.lower()]} says it")
+        if self.avro_header and self.schema is None:
+            raise AskedWrongly("--avro-header needs --schema with an Avro schema")
+        self.place()
+        self.checkpoint_location()
+
+    def _check_numbers(self) -> None:
         for name, value, least in (
             ("--rows-per-batch", self.rows_per_batch, 1),
             ("--sample", self.sample_rows, 1),
@@ -88,7 +108,3 @@ class LakeOptions:
                 raise AskedWrongly(f"{name} is {least} at least, not {value}")
         if self.merge_files == 1:
             raise AskedWrongly("--merge-files is 0 for never, or 2 at least")
-        if self.avro_header and self.schema is None:
-            raise AskedWrongly("--avro-header needs --schema with an Avro schema")
-        self.place()
-        self.checkpoint_location()

@@ -15,7 +15,7 @@ from headrace.net.peer import Peer
 from headrace.spark.door import Door, door
 from headrace.spark.option_values import EARLIEST, LATEST
 from headrace.spark.options import Connection, Selection
-from headrace.spark.tier_view import Remote, ask_remote
+from headrace.spark.tier_view import Remote, RemoteViews
 from headrace.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headrace.wire.messages.offsets import (
@@ -76,6 +76,7 @@ class BrokerView:
         self._ask_ms_max = connection.ask_ms_max
         self._asked_at_ms: dict[Selection, int] = {}
         self._local_starts: dict[TopicPartition, tuple[int, int]] = {}  # and when they were told
+        self._remote = RemoteViews(cluster)
         self._may_have_tier = True
 
     def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
@@ -143,9 +144,9 @@ class BrokerView:
             return {}
         return {one: self._local_starts[one][0] for one in partitions}
 
-    def remote(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Remote]:
+    def remote(self, local_starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, Remote]:
         try:
-            return self._door.run(ask_remote(self._cluster, partitions)) if self._may_have_tier else {}
+            return self._door.run(self._remote.ask(local_starts)) if self._may_have_tier else {}
         except KafkaError as error:
             self._note_no_tier(error)
             return {}

@@ -73,8 +73,8 @@ class TierView(Protocol):
         """About where the leaders' disks begin; empty where brokers know of no tier."""
         ...
 
-    def remote(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Remote]:
-        """What the leaders say; those without a tier are left out."""
+    def remote(self, local_starts: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Remote]:
+        """What the leaders say of the tier up to there; partitions without one are left out."""
         ...
 
 
@@ -85,7 +85,7 @@ def cold_of(view: TierView, connection: Connection) -> Cold:
         try:
             starts = view.local_starts([one.partition for one in ranges])
             below = [one for one in ranges if one.start < starts.get(one.partition, 0)]
-            remote = view.remote([one.partition for one in below]) if below else {}
+            remote = view.remote({one.partition: starts[one.partition] for one in below}) if below else {}
         except KafkaError as error:  # brokers read the tier too
             log.warning("what is in the tier is fetched from brokers: %s", error)
             return {}

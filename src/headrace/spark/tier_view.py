@@ -18,12 +18,15 @@ from headrace.wire.messages.inspection import InspectRequest, InspectResponse
 ASK_MS_MAX = 10_000
 """Without an answer all is fetched from brokers."""
 
+REMEMBERED_MS_MAX = 30_000
+
 
 @dataclass(frozen=True)
 class Remote:
     """Only segments that belong to the log as its leader has it."""
 
     topic_id: bytes
+    leader_epoch: int
     url: str
     local_start: int
     log: RemoteLog
@@ -50,6 +53,43 @@ async def ask_remote(cluster: Cluster, partitions: Iterable[TopicPartition]) -> 
     return {one: remote for one, remote in answers.items() if remote is not None}
 
 
+class RemoteViews:
+    """Remembers what leaders said: it is long, and planning asks for it again and again while a stream fills up.
+
+    A segment once inside a log stays so for as long as its leader does; what expires meanwhile is missed when it is
+    read. What began before the disk of a leader does is decided, so no transaction is aborted later on.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._known: dict[TopicPartition, tuple[Remote, int]] = {}  # and when it was told
+
+    async def ask(self, local_starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, Remote]:
+        """Of these partitions, up to these offsets at the least. See `ask_remote`."""
+        now_ms = self._cluster.outside.clock.monotonic_ms()
+        asked = [one for one, start in local_starts.items() if not self._is_fresh(one, start, now_ms)]
+        for one in asked:
+            self._known.pop(one, None)
+        if asked:
+            for one, remote in (await ask_remote(self._cluster, asked)).items():
+                self._known[one] = remote, now_ms
+        return {one: self._known[one][0] for one in local_starts if one in self._known}
+
+    def _is_fresh(self, one: TopicPartition, local_start: int, now_ms: int) -> bool:
+        if one not in self._known:
+            return False
+        remote, told_ms = self._known[one]
+        topic, leader = self._cluster.topics.get(one.topic), self._cluster.leader(one)
+        return (
+            now_ms - told_ms < REMEMBERED_MS_MAX
+            and remote.local_start >= local_start
+            and leader is not None
+            and leader.epoch == remote.leader_epoch
+            and topic is not None
+            and topic.topic_id == remote.topic_id
+        )
+
+
 def _epoch(cluster: Cluster, one: TopicPartition) -> int:
     leader = cluster.leader(one)
     return -1 if leader is None else leader.epoch
@@ -62,6 +102,7 @@ def _remote(told: dict[str, Any] | None, epoch: int) -> Remote | None:
     epochs = [(entry[0], entry[1]) for entry in told["epochs"]]
     return Remote(
         bytes.fromhex(told["topic_id"]),
+        told["leader_epoch"],
         told["url"],
         told["local_log_start"],
         RemoteLog([_row(one) for one in served], epochs, told["log_end"]),

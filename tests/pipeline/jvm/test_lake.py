@@ -253,6 +253,7 @@ def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
     fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
     run()
     (tmp_path / "table" / "_headrace" / "checkpoint").rename(tmp_path / "lost")
+    fill(broker.bootstrap, topic, orders(4, 8), partitions=2)
     with pytest.raises(PipelineFailed, match="its checkpoint is another one, so that rows would come twice"):
         run()
     with pytest.raises(PipelineFailed, match=r"if the checkpoint was moved, give option scope="):
