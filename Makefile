@@ -8,7 +8,7 @@ SHELL := bash
 PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
-CODE := src tests tools examples $(wildcard bench)
+CODE := src tests tools examples demo $(wildcard bench)
 
 # What one run may be told: `make up PORT=9192`, `make test ARGS='-k produce'`, `make hunt FACTOR=500 MINUTES=60 SEEDS=20000`.
 PORT ?= 9092
@@ -20,13 +20,14 @@ SEEDS ?= 2000
 # `make test WORKERS=0 ARGS='-s -k produce'` is for a close look.
 WORKERS ?= 4
 # Foreign clients leave threads and sockets behind in their process, and Spark needs the machine for itself.
-ALONE := tests/interop tests/cluster tests/spark/jvm
+ALONE := tests/interop tests/cluster tests/spark/jvm tests/pipeline/jvm
 # ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
 
-.PHONY: help setup up test check format hunt bench docs clean
+.PHONY: help setup demo up test check format hunt bench docs clean
 
 help:
+	@echo 'make demo    three brokers, a tier and Spark, everything that can go wrong, and the proof that nothing did'
 	@echo 'make up      a broker on 127.0.0.1:$(PORT), until Ctrl-C'
 	@echo 'make test    all tests, real Kafka clients and Spark among them'
 	@echo 'make check   format, lint, types, who imports whom, tidiness'
@@ -48,6 +49,15 @@ setup: .venv/stamp
 	@test -x $(BIN)/python || { echo 'making .venv'; $(PYTHON) -m venv .venv; }
 	@echo 'installing Headrace and what it is developed with into .venv'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+# A terminal shows it live. ARGS=--write renews docs/demo.svg.
+demo: setup java .venv/compiled
+	@$(BIN)/python -m demo $(ARGS)
+
+.venv/compiled: .venv/stamp demo/warm.py $(wildcard src/headrace/spark/decode/*.py src/headrace/spark/encode/*.py)
+	@echo 'compiling the loops that Spark reads and writes with'
+	@$(BIN)/python -m demo.warm
 	@touch $@
 
 up: setup
@@ -81,4 +91,4 @@ docs: setup
 
 clean:
 	@rm -rf .venv .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
-	@find src tests tools -name __pycache__ -type d -prune -exec rm -rf {} +
+	@find src tests tools demo -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -53,9 +53,9 @@ def test_the_first_screen_of_promises_says_what_each_acknowledgement_is_worth() 
         assert any(word in line for line in first_screen), word
 
 
-def test_the_readme_begins_with_two_commands() -> None:
+def test_the_readme_begins_with_three_commands() -> None:
     commands = re.findall(r"^make (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
-    assert commands[:2] == ["up", "test"]
+    assert commands[:3] == ["demo", "up", "test"]
 
 
 def blocks(language: str) -> list[str]:

@@ -31,6 +31,7 @@ FOLDERS = {
     "spark": "Spark reads and writes topics: the data source `headrace`",
     "spark/decode": "record batches into Arrow buffers, by compiled loops",
     "spark/encode": "Arrow buffers into record batches, by compiled loops",
+    "pipeline": "jobs on Spark: topics to tables, and a look at all replicas of a topic",
     "cli": "the command `headrace`",
     "sim": "whole clusters on virtual time, from one seed",
     "testing": "brokers inside a test",

@@ -1,8 +1,8 @@
 """Who may import whom, as data, and the check of it: `python -m tools.imports`.
 
 The direction is `node > broker > controller | tier > storage | metadata | net > core | wire > names` for the server and
-`spark > own > client | tier > net > core | wire > names` for the client; the composition roots, node, client and
-withdrawal, may also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both
+`pipeline > spark > own > client | tier > net > core | wire > names` for the client; the composition roots, node, client
+and withdrawal, may also hand in `system`: the real clock, chance and threads. `cli`, `sim` and `testing` may see both
 columns.
 """
 
@@ -41,9 +41,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "client": PURE | {"net", "system"},
     "own": PURE | {"client", "net"},
     "spark": PURE | {"client", "own", "net", "system", "tier"},
+    "pipeline": PURE | {"spark", "client", "own", "net", "system", "tier"},
     "sim": PURE
     | {"storage", "tier", "metadata", "net", "controller", "broker", "node", "node_config", "client", "own"},
-    "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim", "tier"},
+    "cli": PURE | {"client", "own", "node", "node_config", "withdrawal", "system", "sim", "tier", "pipeline"},
     "testing": PURE
     | {"client", "own", "node", "node_config", "system", "sim", "net", "storage", "tier", "metadata", "broker"},
     "__init__": frozenset(),
@@ -61,6 +62,8 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "testing": frozenset({"pytest"}),
     # The extra `spark`; nobody else imports them, so that a broker and a client need none of them.
     "spark": frozenset({"pyspark", "pyarrow", "numba", "numpy"}),
+    # Besides, the extra `lake`: the log of Delta tables, and Avro, for which Spark needs jars.
+    "pipeline": frozenset({"pyspark", "py4j", "pyarrow", "numba", "numpy", "crc32c", "deltalake", "fastavro"}),
 }
 """What a package may use of other people's code. A new name here needs its reason in docs/ARCHITECTURE.md."""
 

@@ -18,7 +18,7 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
 		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
-.PHONY: kafka-jars connect kafkajs kcat spark gcc etcd s3 tools
+.PHONY: kafka-jars connect kafkajs kcat spark java gcc etcd s3 tools
 
 tools: kafka-jars connect kafkajs kcat spark etcd s3
 
@@ -51,6 +51,9 @@ kcat:
 etcd:
 	@command -v etcd >/dev/null || { $(call need,etcd,etcd-server) && \
 		{ ! command -v systemctl >/dev/null || systemctl disable --now etcd >/dev/null 2>&1 || true; }; }
+
+java:
+	@$(call need,java,openjdk-17-jre-headless)
 
 gcc:
 	@$(call need,gcc,gcc libc6-dev)

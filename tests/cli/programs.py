@@ -53,10 +53,10 @@ def headrace(*arguments: str, stdin: bytes = b"") -> Done:
         return Done(code, output.read(), errors.read())
 
 
-def headrace_process(*arguments: str, cwd: Path | None = None) -> Done:
+def headrace_process(*arguments: str, cwd: Path | None = None, within_s: float = PATIENCE_S) -> Done:
     """Runs as people run it. Whatever happened, there is no traceback."""
     command = [PROGRAM, *arguments]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PATIENCE_S, cwd=cwd)
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=within_s, cwd=cwd)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     return Done(done.returncode, done.stdout, done.stderr)
 

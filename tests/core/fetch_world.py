@@ -70,8 +70,8 @@ class FakeReplica:
         self.reached = 0
         self.ends: dict[int, int] = {}
 
-    def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode:
-        assert by_follower in (False, True)
+    def gate(self, current_leader_epoch: int, by_follower: bool = False, debugs: bool = False) -> ErrorCode:
+        assert {by_follower, debugs} <= {False, True}
         if 0 <= current_leader_epoch < self.leader_epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if current_leader_epoch > self.leader_epoch:

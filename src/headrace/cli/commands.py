@@ -60,6 +60,13 @@ GROUPS = {
   headrace own watch indexers
 """,
     ),
+    "pipeline": (
+        "Jobs on Spark: topics to a table, and a look at every replica of a topic.",
+        """
+  headrace pipeline lake orders --to ./lake/orders --once
+  headrace pipeline verify orders
+""",
+    ),
     "node": (
         "What can be done about a single node.",
         """
@@ -368,6 +375,42 @@ come back with it.""",
         """
   headrace own release indexers orders-0
   headrace own release indexers orders-0 --evict
+""",
+    ),
+    "pipeline lake": Command(
+        "headrace.cli.pipeline:lake",
+        """Write topics to a table, as Parquet files or as a Delta table, each record once.
+
+It runs until Ctrl-C, or with --once until all that is there now is in the table. Started again it goes on where it was:
+a batch that Spark does again replaces nothing and adds nothing.
+
+Values are JSON, or Avro by --schema. The table has a column for each field, and besides _key, _topic, _partition,
+_offset and _timestamp; the rows of a day lie in a directory event_date=DAY. Records that are no rows go to the
+dead-letter topic, with the reason in a header. Without --schema the schema is inferred from a sample, shown, and kept.
+
+It needs headrace[spark,lake], on every machine of the Spark cluster.""",
+        """
+  headrace pipeline lake orders --to ./lake/orders --once
+  headrace pipeline lake orders refunds --to ./lake/sales --format delta --event-time placed_at
+  headrace pipeline lake orders --to s3://lake/orders --checkpoint ./checkpoints/orders --schema orders.avsc
+  headrace pipeline lake orders --to ./lake/orders --every 1m --group lake --master spark://host:7077
+  spark-submit "$(python -m headrace.cli.submit --path)" lake orders --to ./lake/orders
+""",
+    ),
+    "pipeline verify": Command(
+        "headrace.cli.pipeline:verify",
+        """Read all replicas of a topic, and its segments in the tier, and check and compare them.
+
+Checksums, offsets without gaps, leader epochs that never fall, no sequence of a producer twice, and replicas that are
+equal, below the high watermark: what is not committed yet is left out. A compacted topic may have gaps, and its
+replicas differ; they are not compared. Nodes are asked for their replicas themselves, and objects of the tier are read
+by Spark's tasks, which need the credentials that the brokers have.
+
+The exit code is 1 if there is any finding, or if something could not be read.""",
+        """
+  headrace pipeline verify orders
+  headrace pipeline verify orders --json --report orders.json
+  headrace pipeline verify orders --master spark://host:7077 --conf spark.executor.memory=2g
 """,
     ),
     "sim": Command(

@@ -115,12 +115,17 @@ def parse_span_ms(text: str, option: str) -> int:
 
 
 def parse_size(text: str, option: str) -> int:
+    """Of a record: bytes, or with a unit: 100, 64k, 1MB."""
+    size = parse_any_size(text, option)
+    if size > SIZE_BYTES_MAX:
+        raise UsageError(f"{option} is at most {SIZE_BYTES_MAX} bytes, not {text}")
+    return size
+
+
+def parse_any_size(text: str, option: str) -> int:
     """Bytes, or with a unit: 100, 64k, 1MB."""
     if match := _SIZE.fullmatch(text):
-        size = int(match[1]) * _SIZE_BYTES[match[2] and match[2].lower()]
-        if size > SIZE_BYTES_MAX:
-            raise UsageError(f"{option} is at most {SIZE_BYTES_MAX} bytes, not {text}")
-        return size
+        return int(match[1]) * _SIZE_BYTES[match[2] and match[2].lower()]
     raise UsageError(f"{option} takes a number of bytes such as 100, 64k or 1MB, not {text!r}")
 
 

@@ -42,7 +42,7 @@ class Replica(Protocol):
 
     @property
     def last_stable_offset(self) -> int: ...
-    def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode: ...
+    def gate(self, current_leader_epoch: int, by_follower: bool = False, debugs: bool = False) -> ErrorCode: ...
     def readable_bytes(self, offset: int, limit_offset: int) -> int | None: ...
     def end_offset_for(self, epoch: int) -> tuple[int, int]: ...
 
@@ -139,7 +139,8 @@ def limit_of(replica: Replica, view: View) -> int:
 
 def fault_of(entry: Entry, replica: Replica) -> Fault | None:
     """Why this entry cannot be served from its replica. The order of the checks is part of the protocol."""
-    refusal = replica.gate(entry.current_leader_epoch, entry.session.privileged)
+    session = entry.session
+    refusal = replica.gate(entry.current_leader_epoch, session.privileged, session.debugs)
     if refusal:
         return refusal
     if replica.own is not None and not entry.session.privileged:
@@ -163,7 +164,7 @@ def fault_of(entry: Entry, replica: Replica) -> Fault | None:
             return end
     if not replica.log_start_offset <= offset <= replica.log_end_offset:
         return ErrorCode.OFFSET_OUT_OF_RANGE
-    if offset < replica.local_log_start_offset and entry.session.privileged:
+    if offset < replica.local_log_start_offset and (session.privileged or session.debugs):
         return ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
     return None
 

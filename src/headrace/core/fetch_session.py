@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from headrace.core.fetch_answer import Fetch
 
 EPOCH_MAX = 2**31 - 1
+DEBUGGING_CONSUMER = -2
 
 Throttled = Callable[[Entry], bool]
 """Whether a replication quota stops this follower's entry now."""
@@ -65,6 +66,11 @@ class Fetcher(NamedTuple):
     def privileged(self) -> bool:
         return self.replica_id >= 0
 
+    @property
+    def debugs(self) -> bool:
+        """It reads what this very replica has, leader or not, up to its end."""
+        return self.replica_id == DEBUGGING_CONSUMER
+
 
 class FetchSession:
     __slots__ = (
@@ -73,6 +79,7 @@ class FetchSession:
         "at_hand",
         "available_bytes",
         "created_ms",
+        "debugs",
         "epoch",
         "faults",
         "fetcher",
@@ -114,6 +121,7 @@ class FetchSession:
         self.epoch = 0
         self.fetcher = fetcher
         self.privileged = fetcher.privileged
+        self.debugs = fetcher.debugs
         self.uses_topic_ids = uses_topic_ids
         self.view = view
         self.rack = rack

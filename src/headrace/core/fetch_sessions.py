@@ -19,7 +19,6 @@ from headrace.wire.messages.fetch import FetchRequest
 
 TOPIC_IDS_SINCE = 13
 READ_COMMITTED = 1
-DEBUGGING_CONSUMER = -2
 FULL_EPOCHS = (0, -1)
 CLOSING_EPOCH = -1
 
@@ -433,6 +432,6 @@ def _wake(entries: Iterable[Entry]) -> list[Fetch]:
 
 
 def view_of(request: FetchRequest, fetcher: Fetcher) -> View:
-    if fetcher.privileged or fetcher.replica_id == DEBUGGING_CONSUMER:
+    if fetcher.privileged or fetcher.debugs:
         return View.LOG_END
     return View.STABLE if request.isolation_level == READ_COMMITTED else View.HIGH_WATERMARK

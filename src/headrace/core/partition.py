@@ -160,13 +160,14 @@ class Partition(Generic[L]):
         """Also while it has stepped down: what was accepted before may still be acknowledged."""
         return self.leadership is not None or self.error is not _NOT_LEADER
 
-    def gate(self, current_leader_epoch: int, by_follower: bool = False) -> ErrorCode:
+    def gate(self, current_leader_epoch: int, by_follower: bool = False, debugs: bool = False) -> ErrorCode:
         """Whether a request that names this leader epoch (-1: none) may be served. Epochs come before leadership."""
+        # Whoever debugs looks at this replica, whoever leads; but not past owners, whom only a leader knows.
         if current_leader_epoch != self.leader_epoch and current_leader_epoch >= 0:
             if current_leader_epoch < self.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if by_follower and self.leadership is not None:
+        if (by_follower and self.leadership is not None) or (debugs and not self.config.own_fetch_group):
             return self.fault
         return self.error
 

@@ -73,6 +73,7 @@ class _Lookup:
         self._request = request
         self._of_consumer = request.body.replica_id == CONSUMER
         self._of_node = request.body.replica_id >= 0
+        self._debugs = request.body.replica_id == DEBUG_REPLICA
         self._not_available = (
             ErrorCode.OFFSET_NOT_AVAILABLE if request.version >= NOT_AVAILABLE_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
         )
@@ -157,7 +158,7 @@ class _Lookup:
         return answer
 
     def _gate(self, partition: Hosted, current_leader_epoch: int) -> ErrorCode:
-        error = partition.gate(current_leader_epoch, by_follower=self._of_node)
+        error = partition.gate(current_leader_epoch, by_follower=self._of_node, debugs=self._debugs)
         if not error and self._of_consumer and not self._broker.controller.lease_valid():
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error

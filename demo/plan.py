@@ -1,0 +1,46 @@
+"""What is played: topics, sizes and settings. Small segments, so that many of them are in the tier after a minute."""
+
+from typing import Final
+
+ORDERS: Final = "orders"
+SUMS: Final = "sums"
+LEDGER: Final = "ledger"
+PARCELS: Final = "parcels"
+QUIET: Final = "quiet"
+PARTITIONS: Final = 3
+QUIET_PARTITIONS: Final = 90
+
+ORDERS_PER_S: Final = 400
+UNACKNOWLEDGED_MAX: Final = 1_500
+"""The shop waits when so many orders are under way: then no partition is far ahead of another one."""
+
+SCHEMA: Final = "number long, customer string, region string, cents long, at timestamp, note string"
+
+SEGMENT_BYTES: Final = 256 << 10
+ELIGIBLE_MS: Final = 12_000
+"""A replica that began behind the tier leads again when its own disk covers so much (KIP-1303)."""
+
+NODE_SETTINGS: Final = {
+    "broker.session.timeout.ms": "5000",
+    "broker.heartbeat.interval.ms": "500",
+    "remote.log.storage.system.enable": "true",
+    "remote.log.manager.task.interval.ms": "500",
+    "log.retention.check.interval.ms": "500",
+    "follower.fetch.last.tiered.offset.enable": "true",
+    "leader.imbalance.check.interval.seconds": "1",
+    "leader.election.local.log.report.interval.ms": "200",
+    "replica.lag.time.max.ms": "4000",
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+}
+PARCEL_BYTES: Final = SEGMENT_BYTES * 3 // 5
+"""Two of them do not fit into a segment."""
+
+PARCELS_SETTINGS: Final = {"segment.bytes": str(SEGMENT_BYTES), "min.insync.replicas": "2"}
+ORDERS_SETTINGS: Final = {
+    "remote.storage.enable": "true",
+    "segment.bytes": str(SEGMENT_BYTES),
+    "local.retention.bytes": str(5 * SEGMENT_BYTES),
+    "leader.election.eligible.local.log.ms": str(ELIGIBLE_MS),
+    "min.insync.replicas": "2",
+}

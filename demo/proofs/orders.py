@@ -1,0 +1,96 @@
+"""Acknowledged orders are in the topic: each once, at its offset, in order."""
+
+from collections import Counter
+
+from demo.evidence import Evidence
+from demo.plan import PARTITIONS
+from demo.proofs.promise import Promise, unless
+
+
+def acknowledged(seen: Evidence) -> Promise:
+    there = {(one.partition, one.offset): one.number for one in seen.stored}
+    lost = [
+        f"order {one.number} was acknowledged at {one.partition}:{one.offset}, where there is "
+        f"{there.get((one.partition, one.offset), 'nothing')}"
+        for one in seen.acked
+        if there.get((one.partition, one.offset)) != one.number
+    ]
+    findings = lost + unless(seen.acked, "no order was acknowledged")
+    figures = {"acknowledged": len(seen.acked), "read back": len(seen.stored), "lost": len(lost)}
+    return Promise(
+        "acks=all (PROMISES.md)", "What was acknowledged is there, at the offset that was told", dict(figures), findings
+    )
+
+
+def once_and_in_order(seen: Evidence) -> Promise:
+    times = Counter(one.number for one in seen.stored)
+    doubled = [f"order {number} is there {count} times" for number, count in times.items() if count > 1]
+    sent = {one.number for one in seen.acked}
+    strangers = [
+        f"nobody sent what is at {one.partition}:{one.offset}" for one in seen.stored if one.number not in sent
+    ]
+    last: dict[int, tuple[int, int]] = {}
+    backwards, gaps = [], []
+    for one in sorted(seen.stored):
+        offset, number = last.get(one.partition, (-1, -1))
+        if one.offset != offset + 1:
+            gaps.append(f"partition {one.partition} goes from offset {offset} to {one.offset}")
+        if one.number <= number:
+            backwards.append(f"partition {one.partition} has order {one.number} after {number}")
+        last[one.partition] = one.offset, one.number
+    figures = {
+        "doubled": len(doubled),
+        "out of order": len(backwards),
+        "gaps in offsets": len(gaps),
+        "not sent by anybody": len(strangers),
+    }
+    return Promise(
+        "Idempotent producers (PROMISES.md)",
+        "Each order is stored once, and in the order in which it was sent",
+        dict(figures),
+        doubled + strangers + backwards + gaps + unless(seen.stored, "there is nothing in the topic"),
+    )
+
+
+def nothing_is_amiss(seen: Evidence) -> Promise:
+    """By the brokers' own records, which know of producers, sequences and epochs."""
+    found = seen.verified
+    expected = 3 * PARTITIONS
+    findings = list(found.problems)
+    findings += unless(found.replicas == expected, f"{found.replicas} of {expected} replicas were read")
+    findings += unless(found.tiers == PARTITIONS, f"the tier of {found.tiers} of {PARTITIONS} partitions was read")
+    return Promise(
+        "Replication (headrace pipeline verify)",
+        "Every replica and the tier agree: checksums, offsets, leader epochs, no producer's sequence twice",
+        {
+            "replicas": found.replicas,
+            "partitions in the tier": found.tiers,
+            "batches": found.batches,
+            "records": found.records,
+            "bytes": found.bytes,
+            "findings": len(found.problems),
+        },
+        findings,
+    )
+
+
+def replicas_are_equal(seen: Evidence) -> Promise:
+    """Below where each of them begins on its own disk there is the tier, which is verified by itself."""
+    findings, compared = [], 0
+    for partition in sorted({one.partition for one in seen.replicas}):
+        logs = [one for one in seen.replicas if one.partition == partition]
+        start = max(min(one.batches, default=0) for one in logs)
+        tails = [{at: crc for at, crc in one.batches.items() if at >= start} for one in logs]
+        compared += sum(map(len, tails))
+        findings += [
+            f"partition {partition} of nodes {logs[0].node_id} and {log.node_id} differ"
+            for log, tail in zip(logs[1:], tails[1:], strict=True)
+            if tail != tails[0]
+        ]
+    findings += unless(compared, "no replica has anything on its disk")
+    return Promise(
+        "Replication (PROMISES.md)",
+        "All replicas of the orders are equal, byte by byte, those of the wiped broker too",
+        {"replicas": len(seen.replicas), "batches compared": compared, "replicas that differ": len(findings)},
+        findings,
+    )

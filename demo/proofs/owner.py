@@ -1,0 +1,33 @@
+"""`headrace.own`: whoever was paused and comes back writes nothing behind the fence."""
+
+from demo.evidence import Evidence
+from demo.proofs.promise import Promise, unless
+
+
+def old_owner_is_fenced(seen: Evidence) -> Promise:
+    over = seen.takeover
+    late = [one for one in over.log if one.offset >= over.fence and one.owner == over.old]
+    findings = [f"{one.owner} wrote {one.number} at {one.offset}, behind the fence at {over.fence}" for one in late]
+    findings += unless(over.new_generation > over.old_generation >= 0, "nobody took over")
+    findings += unless(over.last_words, f"{over.old} was never told that it is no owner any more")
+    findings += unless(over.raw_refusal, f"{over.old} was let in when it wrote past its library")
+    for owner, acked in ((over.old, over.old_acked), (over.new, over.new_acked)):
+        numbers = [one.number for one in over.log if one.owner == owner]
+        findings += unless(
+            numbers and numbers == sorted(set(numbers)), f"what {owner} wrote is doubled or out of order"
+        )
+        missing = set(acked) - set(numbers)
+        findings += unless(not missing, f"{len(missing)} records of {owner} were acknowledged, and are not there")
+    return Promise(
+        "headrace.own (OWN.md)",
+        "An owner that was paused and comes back is fenced off",
+        {
+            "generations": f"{over.old_generation} ({over.old}), {over.new_generation} ({over.new})",
+            "fence offset": over.fence,
+            "acknowledged records of both": len(over.old_acked) + len(over.new_acked),
+            "of the old one behind the fence": len(late),
+            "what it was told": over.last_words,
+            "its raw write": over.raw_refusal,
+        },
+        findings,
+    )

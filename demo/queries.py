@@ -1,0 +1,59 @@
+"""The Spark process, as the demo sees it: started, killed, started again, and let finish."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from demo.child import Child, Document
+from demo.evidence import QueryBatch
+
+START_S_MAX = 300.0
+FINISH_S_MAX = 600.0
+
+
+class Queries:
+    def __init__(self, bootstrap: str, directory: Path, now_s: Callable[[], float]) -> None:
+        self.batches: list[QueryBatch] = []
+        self.rows = {"lake": 0, "sums": 0}
+        self.verified: Document = {}
+        """What `headrace pipeline verify` found when all was read."""
+        self._bootstrap, self._directory, self._now_s = bootstrap, directory, now_s
+        self._is_started = self._is_finished = False
+        self._child = self._start()
+
+    def _start(self) -> Child:
+        log = self._directory / "spark.log"
+        return Child("demo.spark_jobs", self._bootstrap, str(self._directory), log=log, on_line=self._heard)
+
+    def _heard(self, told: Document) -> None:
+        if "batch" in told and told["query"] in self.rows:
+            query = told["query"]
+            self.batches.append(QueryBatch(self._now_s(), query, told["batch"], told["rows"]))
+            self.rows[query] += told["rows"]
+        self._is_started = self._is_started or "started" in told
+        self._is_finished = self._is_finished or "finished" in told
+        self.verified = told.get("verified", self.verified)
+
+    def until_started(self) -> None:
+        self._child.until(lambda: self._is_started, "Spark has started", START_S_MAX)
+
+    def until_running(self, batches: int = 2) -> None:
+        """Both queries have done so many more micro-batches with rows."""
+        before = len(self.batches)
+
+        def run() -> bool:
+            done = [one.query for one in self.batches[before:] if one.rows]
+            return all(done.count(query) >= batches for query in self.rows)
+
+        self._child.until(run, "both Spark queries read orders", START_S_MAX)
+
+    def kill(self) -> None:
+        """The driver, with -9, and with it everything that it started."""
+        self._child.kill()
+
+    def restart(self) -> None:
+        self._child = self._start()
+
+    def finish(self) -> None:
+        self._child.say("finish")
+        self._child.until(lambda: self._is_finished, "the Spark queries have read all", FINISH_S_MAX)
+        self._child.kill()

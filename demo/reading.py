@@ -1,0 +1,81 @@
+"""After everything: topics, replicas and records of the brokers are read back, from the first offset to the last."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from crc32c import crc32c
+
+from demo.evidence import Replica, Stored
+from demo.orders import Sum, Window, number_of
+from demo.plan import ORDERS, PARTITIONS, SUMS
+from headrace.client import Consumer, ConsumerRecord
+from headrace.wire.batch import headers
+from tests.servers.cluster import HeadraceCluster
+
+NOT_AN_ORDER = -1
+BUG = "Traceback"
+
+
+def stored_orders(bootstrap: str) -> list[Stored]:
+    """From the tier and from disks, as any consumer reads them."""
+    return [Stored(one.partition, one.offset, _number(one.value or b"")) for one in _read(bootstrap, ORDERS)]
+
+
+def stored_sums(bootstrap: str) -> list[tuple[Window, Sum]]:
+    """Those of transactions that were committed."""
+    told = [json.loads(one.value or b"") for one in _read(bootstrap, SUMS)]
+    return [(Window(one["from"], one["region"]), Sum(one["orders"], one["cents"])) for one in told]
+
+
+def _number(value: bytes) -> int:
+    try:
+        return number_of(value)
+    except (ValueError, KeyError, TypeError):
+        return NOT_AN_ORDER
+
+
+def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    return asyncio.run(_read_all(bootstrap, topic))
+
+
+async def _read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+    found: list[ConsumerRecord] = []
+    async with Consumer(bootstrap, isolation="read_committed") as consumer:
+        partitions = await consumer.partitions_of(topic)
+        ends = await consumer.end_offsets(partitions)
+        consumer.assign(partitions)
+        left = {one for one, end in ends.items() if end > 0}
+        while left:
+            found += await consumer.poll(1_000, 5_000)
+            left = {one for one in left if await consumer.position(one) < ends[one]}
+    return found
+
+
+# On the disks, when the nodes have stopped.
+
+
+def replicas_on_disk(cluster: HeadraceCluster) -> list[Replica]:
+    return [
+        Replica(partition, node_id, _batches(node.partitions / f"{ORDERS}-{partition}"))
+        for partition in range(PARTITIONS)
+        for node_id, node in cluster.nodes.items()
+    ]
+
+
+def _batches(directory: Path) -> dict[int, int]:
+    """All bytes of a batch count, its offset and its leader epoch too."""
+    found: dict[int, int] = {}
+    for path in sorted(directory.glob("*.log")):
+        content = path.read_bytes()
+        for position, header in headers(content):
+            found[header.base_offset] = crc32c(content[position : position + header.size])
+    return found
+
+
+def bugs_of(cluster: HeadraceCluster) -> list[str]:
+    return [
+        f"{node.name}: {node.log_text().partition(BUG)[2].strip().splitlines()[-1]}"
+        for node in cluster.nodes.values()
+        if BUG in node.log_text()
+    ]

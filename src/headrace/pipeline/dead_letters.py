@@ -1,0 +1,62 @@
+"""Records that are no rows of the table go to a topic of their own: key and value as they were, with the reason."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from headrace.client import Admin, NewTopic
+from headrace.errors import ErrorCode, KafkaError
+from headrace.pipeline.parsing import REASON
+from headrace.spark.door import door
+from headrace.spark.foreach_batch import foreach_batch
+
+HEADERS = {
+    "headrace.topic": "_topic",
+    "headrace.partition": "_partition",
+    "headrace.offset": "_offset",
+    "headrace.reason": REASON,
+}
+
+
+class DeadLetters:
+    """Written by the exactly-once sink, and counted as a part of the batch that they are of."""
+
+    def __init__(self, bootstrap: str, topic: str, checkpoint: str, scope: str | None) -> None:
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._write = foreach_batch(
+            bootstrap,
+            topic,
+            checkpoint_location=checkpoint,
+            scope=None if scope is None else f"{scope[:52]}-dead-letter",
+            columns=_columns,
+        )
+        self._is_there = False
+
+    def write(self, rows: DataFrame, batch_id: int) -> None:
+        if not self._is_there:
+            door().run(_create(self._bootstrap, self._topic))
+            self._is_there = True
+        self._write(rows.where(f.col(REASON).isNotNull()), batch_id)
+
+
+def _columns(rows: DataFrame) -> DataFrame:
+    headers = f.array(
+        *(
+            f.struct(f.lit(name).alias("key"), f.col(column).cast("string").cast("binary").alias("value"))
+            for name, column in HEADERS.items()
+        )
+    )
+    return rows.select(
+        f.col("_key").alias("key"),
+        f.col("_value").alias("value"),
+        headers.cast("array<struct<key:string,value:binary>>").alias("headers"),
+    )
+
+
+async def _create(bootstrap: str, topic: str) -> None:
+    async with Admin(bootstrap) as admin:
+        try:
+            await admin.create_topics([NewTopic(topic)])
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise

@@ -1,0 +1,173 @@
+"""A directory of Parquet files, one directory for each day, that any reader takes as a table.
+
+There is no log that readers ask, so that what lies there is what they see. Tasks write aside, in `_headrace/staging`.
+A batch is decided by its manifest, a record that only the first one can write: it names the files that count. Then they
+are moved into place, by whoever comes across the manifest: a file that is not in staging any more has been moved. So an
+attempt that failed, a driver that died in between and a paused one that comes back add nothing, and nothing twice.
+
+Between the moves of one batch a reader may see some of its files and not yet the others. When small files are merged,
+it may for a moment see rows of one day twice. Delta tables have neither.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headrace.pipeline.files import Written
+from headrace.pipeline.place import OURS, Place, Records
+from headrace.system import SystemRandom
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+STAGING = f"{OURS}/staging"
+MANIFESTS_KEPT = 1_000
+"""Of the batches of a query: only the last can come again."""
+
+SMALL = 2
+"""A file is small that has less than this part of what a file is to have."""
+
+
+class ParquetTable:
+    def __init__(self, place: Place, app_id: str, schema: "pa.Schema", file_bytes: int) -> None:
+        self._place = place
+        self._app_id = app_id
+        self._schema = schema
+        self._file_bytes = file_bytes
+        self._fs = place.file_system()
+        self._records = Records(place)
+
+    def begin(self) -> None:
+        self._fs.create_dir(self._place.path, recursive=True)
+        self._finish_merges()
+
+    def has(self, batch_id: int) -> bool:
+        manifest = self._records.get(self._key(batch_id))
+        if manifest is None:
+            return False
+        self._publish(batch_id, json.loads(manifest))
+        return True
+
+    def below(self, batch_id: int) -> str:
+        return f"{STAGING}/{self._app_id}/{batch_id:010d}/"
+
+    def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+        mine = {"batch": batch_id, "files": [one._asdict() for one in files]}
+        content = json.dumps(mine, separators=(",", ":")).encode()
+        decided = self._records.put(self._key(batch_id), content)
+        self._publish(batch_id, json.loads(decided))
+        self._forget(batch_id - MANIFESTS_KEPT)
+        return decided == content
+
+    def _publish(self, batch_id: int, manifest: dict[str, Any]) -> None:
+        below = self.below(batch_id)
+        for one in manifest["files"]:
+            self._move(f"{below}{one['path']}", one["path"])
+        self._remove_directory(below.rstrip("/"))
+
+    def _forget(self, batch_id: int) -> None:
+        if batch_id >= 0:
+            self._records.delete(self._key(batch_id))
+
+    def _key(self, batch_id: int) -> str:
+        return f"batches/{self._app_id}/{batch_id:010d}"
+
+    # Small files. The merges of a day are numbered: each is decided by a record that only one can write, from what lies
+    # there after all merges before it.
+
+    def merge(self, days: Iterable[str], files_min: int) -> int:
+        return sum(self._merge(day, files_min) for day in days)
+
+    def _merge(self, day: str, files_min: int) -> int:
+        number = self._finish(day) + 1
+        small = self._small(day)
+        if len(small) < files_min:
+            return 0
+        name = f"merged-{number:010d}-{SystemRandom().bits(64):016x}.parquet"
+        staged = f"{STAGING}/merges/{day}/{name}"
+        self._join(small, staged)
+        content = json.dumps({"staged": staged, "into": f"event_date={day}/{name}", "of": small}).encode()
+        won = self._records.put(self._merge_key(day, number), content) == content
+        if not won:
+            self._delete(staged)
+        self._finish(day)
+        return len(small) if won else 0
+
+    def _small(self, day: str) -> list[str]:
+        """A few hundred megabytes of them at most, the smallest ones first."""
+        from pyarrow.fs import FileSelector
+
+        directory = self._place.within(f"event_date={day}")
+        found = self._fs.get_file_info(FileSelector(directory, allow_not_found=True))
+        files = sorted((one.size, one.base_name) for one in found if one.is_file and one.size is not None)
+        chosen: list[str] = []
+        total = 0
+        for size, name in files:
+            if size * SMALL > self._file_bytes or total + size > self._file_bytes * SMALL:
+                break
+            if not name.startswith(("_", ".")):
+                chosen.append(f"event_date={day}/{name}")
+                total += size
+        return chosen
+
+    def _join(self, paths: Sequence[str], into: str) -> None:
+        import pyarrow.parquet as pq
+
+        where = self._place.within(into)
+        self._fs.create_dir(where.rpartition("/")[0], recursive=True)
+        with (
+            self._fs.open_output_stream(where) as stream,
+            pq.ParquetWriter(stream, self._schema, compression="zstd") as out,
+        ):
+            for path in paths:
+                with self._fs.open_input_file(self._place.within(path)) as source:
+                    out.write_table(pq.read_table(source, schema=self._schema, partitioning=None))
+
+    def _finish_merges(self) -> None:
+        for day in sorted({key.split("/")[1] for key in self._records.names("merges/")}):
+            self._finish(day)
+
+    def _finish(self, day: str) -> int:
+        """The number of the last merge, which is done then; 0 if there was none."""
+        keys = self._records.names(f"merges/{day}/")
+        if not keys:
+            return 0
+        content = self._records.get(keys[-1])
+        assert content is not None
+        merge = json.loads(content)
+        self._move(merge["staged"], merge["into"])
+        for path in merge["of"]:
+            self._delete(path)
+        self._records.delete(*keys[:-1])
+        return int(keys[-1].rpartition("/")[2])
+
+    @staticmethod
+    def _merge_key(day: str, number: int) -> str:
+        return f"merges/{day}/{number:010d}"
+
+    # Files.
+
+    def _move(self, source: str, target: str) -> None:
+        """Nothing happens if somebody has done it."""
+        from pyarrow.fs import FileType
+
+        if self._fs.get_file_info(self._place.within(source)).type is not FileType.File:
+            return
+        where = self._place.within(target)
+        self._fs.create_dir(where.rpartition("/")[0], recursive=True)
+        try:
+            self._fs.move(self._place.within(source), where)
+        except FileNotFoundError:
+            return
+
+    def _delete(self, path: str) -> None:
+        try:
+            self._fs.delete_file(self._place.within(path))
+        except FileNotFoundError:
+            return
+
+    def _remove_directory(self, path: str) -> None:
+        try:
+            self._fs.delete_dir(self._place.within(path))
+        except FileNotFoundError:
+            return

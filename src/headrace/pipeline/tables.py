@@ -1,0 +1,28 @@
+"""What both kinds of tables promise: a batch of a query is in the table once, whoever writes it, and how often."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from headrace.pipeline.files import Written
+
+
+class Table(Protocol):
+    def begin(self) -> None:
+        """Before the first batch: the table is there, and what an earlier run left half done is finished."""
+        ...
+
+    def has(self, batch_id: int) -> bool:
+        """Whether the batch is in the table. If it was decided on only, it is now."""
+        ...
+
+    def below(self, batch_id: int) -> str:
+        """Where tasks put the files of the batch, within the table: empty, or a directory with a slash behind it."""
+        ...
+
+    def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+        """All of them become rows of the table, or none. False if somebody else has committed the batch."""
+        ...
+
+    def merge(self, days: Iterable[str], files_min: int) -> int:
+        """Small files of a day become one, if there are so many of them. Returns how many went."""
+        ...

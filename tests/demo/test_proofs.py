@@ -1,0 +1,213 @@
+"""Promises that were broken are told to be, each by its own proof."""
+
+from collections.abc import Callable
+
+import pytest
+
+from demo.evidence import Acked, Evidence, IdleFetch, Stored, Thin, ToldEnd, Written
+from demo.orders import Sum, encode, number_of, order
+from demo.plan import ELIGIBLE_MS
+from demo.proofs.all import prove
+from tests.demo.sound import KILLED_S, sound
+
+
+def broken(seen: Evidence) -> list[str]:
+    return [one.claim for one in prove(seen) if not one.ok]
+
+
+def findings(seen: Evidence) -> str:
+    return "; ".join(finding for one in prove(seen) for finding in one.findings)
+
+
+def test_where_all_went_well_every_promise_is_kept() -> None:
+    assert findings(sound()) == ""
+    assert broken(sound()) == []
+
+
+def test_what_was_never_seen_proves_nothing() -> None:
+    kept = [one.claim for one in prove(Evidence()) if one.ok]
+    assert kept == ["No broker met a bug of its own"]
+
+
+def lost_order(seen: Evidence) -> None:
+    seen.stored.remove(Stored(1, 500, 1_001))
+
+
+def order_elsewhere(seen: Evidence) -> None:
+    seen.acked[7] = Acked(0.1, 7, 1, 4)
+
+
+def doubled_order(seen: Evidence) -> None:
+    seen.stored.append(Stored(0, 2_001, 3_998))
+
+
+def order_that_nobody_sent(seen: Evidence) -> None:
+    seen.stored.append(Stored(1, 2_000, 77_777_777))
+
+
+def orders_out_of_order(seen: Evidence) -> None:
+    for at, number in ((10, 12), (11, 10)):
+        place = seen.stored.index(Stored(0, at // 2 + (at == 11), at if at == 10 else 12))
+        seen.stored[place] = seen.stored[place]._replace(number=number)
+        seen.acked[number] = seen.acked[number]._replace(offset=seen.stored[place].offset)
+
+
+def row_lost(seen: Evidence) -> None:
+    seen.lake.remove(1_234)
+
+
+def row_doubled(seen: Evidence) -> None:
+    seen.lake.append(1_234)
+
+
+def row_of_nobody(seen: Evidence) -> None:
+    seen.lake.append(-3)
+
+
+def sum_lost(seen: Evidence) -> None:
+    del seen.sums[1]
+
+
+def sum_doubled(seen: Evidence) -> None:
+    seen.sums.append(seen.sums[1])
+
+
+def sum_wrong(seen: Evidence) -> None:
+    window, told = seen.sums[1]
+    seen.sums[1] = window, Sum(told.orders + 1, told.cents)
+
+
+def offset_went_back(seen: Evidence) -> None:
+    seen.ends.append(ToldEnd(8.5, 8.6, 2, 0, 0, 799))
+
+
+def offset_never_told_again(seen: Evidence) -> None:
+    seen.ends = [one for one in seen.ends if one.at_s < KILLED_S]
+
+
+def idle_fetch_names_partitions(seen: Evidence) -> None:
+    seen.idle.append(IdleFetch(2, 30, 1_200, 1_500, 40, 1_500))
+
+
+def two_partitions_given_up(seen: Evidence) -> None:
+    seen.failed_replica.given_up.append("orders-1")
+
+
+def others_stand_still(seen: Evidence) -> None:
+    seen.failed_replica.others_after = dict(seen.failed_replica.others_before)
+
+
+def tried_again_too_soon(seen: Evidence) -> None:
+    seen.failed_replica.back_in_epoch = seen.failed_replica.in_epoch
+
+
+def parcel_lost(seen: Evidence) -> None:
+    seen.failed_replica.stored.remove(1)
+
+
+def all_copied(seen: Evidence) -> None:
+    seen.wiped.copied_records = seen.wiped.log_records
+
+
+def thin_one_leads(seen: Evidence) -> None:
+    seen.wiped.looks.append(Thin(15.0, 1, 3, True, True, True, "it leads"))
+
+
+def leads_too_soon(seen: Evidence) -> None:
+    seen.wiped.led_again_s = ELIGIBLE_MS / 1000 - 1
+
+
+def tier_harmed(seen: Evidence) -> None:
+    seen.tier_problems.append("an object: its checksum is wrong")
+
+
+def written_behind_the_fence(seen: Evidence) -> None:
+    seen.takeover.log.append(Written(4, "anna", 2))
+
+
+def raw_write_let_in(seen: Evidence) -> None:
+    seen.takeover.raw_refusal = ""
+
+
+def ledger_record_lost(seen: Evidence) -> None:
+    seen.takeover.old_acked.append(2)
+
+
+def replicas_differ(seen: Evidence) -> None:
+    seen.replicas[1].batches[15] = 1
+
+
+def replica_is_short(seen: Evidence) -> None:
+    del seen.replicas[2].batches[19]
+
+
+def sequence_twice(seen: Evidence) -> None:
+    seen.verified.problems.append("orders-0, 2: sequence 5 of producer 1 is there twice")
+
+
+def replica_not_read(seen: Evidence) -> None:
+    seen.verified.replicas = 8
+
+
+def broker_met_a_bug(seen: Evidence) -> None:
+    seen.bugs.append("Node 1: KeyError")
+
+
+HARMS: dict[Callable[[Evidence], None], str] = {
+    lost_order: "What was acknowledged is there",
+    order_elsewhere: "What was acknowledged is there",
+    doubled_order: "Each order is stored once",
+    order_that_nobody_sent: "Each order is stored once",
+    orders_out_of_order: "Each order is stored once",
+    row_lost: "The table has every order",
+    row_doubled: "The table has every order",
+    row_of_nobody: "The table has every order",
+    sum_lost: "The sums that Spark wrote",
+    sum_doubled: "The sums that Spark wrote",
+    sum_wrong: "The sums that Spark wrote",
+    offset_went_back: "Latest offsets never go back",
+    offset_never_told_again: "Latest offsets never go back",
+    idle_fetch_names_partitions: "A fetch without news",
+    two_partitions_given_up: "A replica whose files fail",
+    others_stand_still: "A replica whose files fail",
+    tried_again_too_soon: "A replica whose files fail",
+    parcel_lost: "A replica whose files fail",
+    all_copied: "A node that lost its disk",
+    thin_one_leads: "A replica with little on its own disk",
+    leads_too_soon: "A replica with little on its own disk",
+    tier_harmed: "What is in the tier is whole",
+    written_behind_the_fence: "An owner that was paused",
+    raw_write_let_in: "An owner that was paused",
+    ledger_record_lost: "An owner that was paused",
+    replicas_differ: "All replicas of the orders",
+    sequence_twice: "Every replica and the tier agree",
+    replica_not_read: "Every replica and the tier agree",
+    replica_is_short: "All replicas of the orders",
+    broker_met_a_bug: "No broker met a bug",
+}
+
+
+@pytest.mark.parametrize("harm", HARMS, ids=lambda harm: harm.__name__)
+def test_a_broken_promise_is_found(harm: Callable[[Evidence], None]) -> None:
+    seen = sound()
+    harm(seen)
+    assert any(claim.startswith(HARMS[harm]) for claim in broken(seen)), broken(seen)
+
+
+@pytest.mark.parametrize("harm", [row_lost, sum_doubled, offset_went_back, tier_harmed], ids=lambda harm: harm.__name__)
+def test_and_no_other_one_is_said_to_be(harm: Callable[[Evidence], None]) -> None:
+    seen = sound()
+    harm(seen)
+    assert len(broken(seen)) == 1
+
+
+def test_an_answer_that_was_under_way_when_a_higher_one_came_did_not_go_back() -> None:
+    seen = sound()
+    seen.ends.append(ToldEnd(7.95, 8.3, 2, 0, 0, 700))
+    assert broken(seen) == []
+
+
+def test_an_order_is_known_by_all_of_its_bytes() -> None:
+    assert number_of(encode(order(5))) == 5
+    with pytest.raises(ValueError, match="this is not order 5"):
+        number_of(encode(order(5)).replace(b"c195", b"c196"))

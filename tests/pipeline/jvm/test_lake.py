@@ -1,0 +1,276 @@
+"""Topics to tables under a real Spark, against a real broker process."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from headrace.client.commit_group import Last
+from headrace.errors import KafkaError
+from headrace.pipeline import lake
+from headrace.pipeline.lake import LakeOptions, LakeProgress, LakeResult, Watcher
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
+from headrace.pipeline.parquet_table import ParquetTable
+from headrace.spark.door import Door
+from headrace.spark.driver_claims import Driver, DriverClaims
+from headrace.spark.scope import scope_of
+from headrace.spark.task import Group
+from tests.servers.process import BrokerProcess
+from tests.spark.filling import fill, make_topic
+from tests.spark.jvm.test_sink import forget_last
+from tests.spark.sink_stage import readable
+
+names = count(1)
+DAY_MS = 86_400_000
+FORMATS = ["parquet", "delta"]
+
+
+@pytest.fixture
+def topic(broker: BrokerProcess) -> str:
+    """Of two partitions."""
+    name = f"orders-{next(names)}"
+    make_topic(broker.bootstrap, name, 2)
+    return name
+
+
+@pytest.fixture
+def run(spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path) -> Callable[..., LakeResult]:
+    def running(watcher: Watcher | None = None, stop: threading.Event | None = None, **options: Any) -> LakeResult:
+        given = {"topics": (topic,), "to": str(tmp_path / "table"), "bootstrap": broker.bootstrap, "once": True}
+        return lake.run(LakeOptions(**{**given, **options}), watcher, stop, spark)
+
+    return running
+
+
+def order(number: int, **other: Any) -> bytes:
+    return json.dumps({"id": number, "at": number * DAY_MS // 4, "who": f"c{number % 3}", **other}).encode()
+
+
+def orders(begin: int, end: int) -> list[bytes]:
+    return [order(number) for number in range(begin, end)]
+
+
+def table(place: Path, format: str) -> pa.Table:
+    """As anybody reads it who knows nothing of Headrace."""
+    if format == "delta":
+        return DeltaTable(str(place)).to_pyarrow_table()
+    return ds.dataset(str(place), format="parquet", partitioning="hive").to_table()
+
+
+def ids(place: Path, format: str) -> list[int]:
+    return sorted(table(place, format).column("id").to_pylist())
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_each_record_is_one_row_also_when_batches_are_done_again(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
+) -> None:
+    seen: list[LakeProgress] = []
+    said: list[str] = []
+    fill(broker.bootstrap, topic, orders(0, 20), partitions=2, key=b"k")
+    first = run(Watcher(said.append, seen.append), format=format, event_time="at", rows_per_batch=8)
+    assert (first.rows, first.dead_letters, first.batches) == (20, 0, 3), first
+    assert said == [f"inferred from a sample of {topic}: at bigint, id bigint, who string"]
+    assert [one.rows for one in seen] == [8, 16, 20] and seen[-1].lag_rows == 0 and seen[0].lag_rows == 12
+    place = tmp_path / "table"
+    rows = table(place, format)
+    assert sorted(rows.column("id").to_pylist()) == list(range(20))
+    assert Counter(map(str, rows.column("event_date").to_pylist())) == {f"1970-01-0{day}": 4 for day in range(1, 6)}
+    assert set(rows.column("_topic").to_pylist()) == {topic} and set(rows.column("_key").to_pylist()) == {b"k"}
+    assert sorted(zip(rows["_partition"].to_pylist(), rows["_offset"].to_pylist(), strict=True)) == [
+        (partition, offset) for partition in range(2) for offset in range(10)
+    ]
+
+    forget_last(place / "_headrace" / "checkpoint")
+    again = run(format=format, event_time="at")
+    assert (again.rows, again.skipped_batches, again.query_id) == (0, 1, first.query_id)
+    fill(broker.bootstrap, topic, orders(20, 30), partitions=2)
+    assert run(format=format, event_time="at").rows == 10
+    assert ids(place, format) == list(range(30))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_records_that_are_no_rows_go_to_the_dead_letter_topic_once(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
+) -> None:
+    bad = [b"{", b'{"id": "one"}', None, b"[1]", order(5, at="never")]
+    values = [*orders(0, 4), *bad, *orders(6, 8)]
+    fill(broker.bootstrap, topic, values, partitions=2)
+    given = {"format": format, "schema": "id long, at long, who string", "event_time": "at"}
+    result = run(**given)
+    assert (result.rows, result.dead_letters) == (6, 5), result
+    forget_last(tmp_path / "table" / "_headrace" / "checkpoint")
+    run(**given)
+    assert ids(tmp_path / "table", format) == [0, 1, 2, 3, 6, 7]
+    assert readable(broker.bootstrap, f"{topic}-dead-letter") == sorted(value or b"" for value in bad)
+
+
+def test_a_driver_that_dies_between_decision_and_moves_has_written_its_batch(
+    run: Callable[..., LakeResult],
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    place = tmp_path / "table"
+    with monkeypatch.context() as patch:
+
+        def die(*_: object) -> None:
+            raise OSError("it was told to die")
+
+        patch.setattr(ParquetTable, "_publish", die)
+        with pytest.raises(OSError, match="told to die"):
+            run()
+    assert not list(place.glob("event_date=*")), "nothing is seen of it"
+    result = run()
+    assert (result.rows, result.skipped_batches) == (0, 1)
+    assert ids(place, "parquet") == list(range(10))
+
+
+def test_a_driver_that_dies_before_the_decision_has_written_nothing(
+    run: Callable[..., LakeResult],
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    with monkeypatch.context() as patch:
+
+        def die(*_: object) -> bool:
+            raise OSError("it was told to die")
+
+        patch.setattr(ParquetTable, "commit", die)
+        with pytest.raises(OSError, match="told to die"):
+            run()
+    assert run().rows == 10
+    assert ids(tmp_path / "table", "parquet") == list(range(10))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_small_files_of_a_day_become_one(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 24), partitions=2)
+    result = run(format=format, rows_per_batch=6)
+    place = tmp_path / "table"
+    assert result.files == 8 and result.merged_files == 8, result
+    assert ids(place, format) == list(range(24))
+    if format == "delta":
+        assert len(DeltaTable(str(place)).file_uris()) == 1
+    else:
+        (only,) = place.glob("event_date=*/*.parquet")
+        assert pq.ParquetFile(only).metadata.num_rows == 24
+    fill(broker.bootstrap, topic, orders(24, 30), partitions=2)
+    run(format=format)
+    assert ids(place, format) == list(range(30))
+
+
+def test_avro_by_its_schema(run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
+    schema = {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "lines", "type": {"type": "array", "items": {"type": "map", "values": ["null", "double"]}}},
+        ],
+    }
+    values = []
+    for number in range(6):
+        row = {"id": number, "at": number * DAY_MS, "lines": [{"x": 0.5, "y": None}] * number}
+        values.append(_avro(schema, row))
+    fill(broker.bootstrap, topic, [*values, b"\xff", values[0] + b"more"], partitions=2)
+    result = run(schema=json.dumps(schema), event_time="at")
+    assert (result.rows, result.dead_letters) == (6, 2), result
+    rows = table(tmp_path / "table", "parquet").sort_by("id").to_pylist()
+    assert [str(row["event_date"]) for row in rows] == [f"1970-01-0{day}" for day in range(1, 7)]
+    assert rows[2]["lines"] == [[("x", 0.5), ("y", None)]] * 2
+
+
+def _avro(schema: Any, row: dict[str, Any]) -> bytes:
+    from io import BytesIO
+
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    return stream.getvalue()
+
+
+def test_a_stream_goes_on_until_it_is_stopped(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    stop = threading.Event()
+
+    def committed(result: LakeResult) -> None:
+        if result.rows == 10:
+            fill(broker.bootstrap, topic, orders(10, 20), partitions=2)
+        elif result.rows == 20:
+            stop.set()
+
+    result = run(Watcher(committed=committed), stop, once=False, every_s=0.1)
+    assert result.rows == 20 and ids(tmp_path / "table", "parquet") == list(range(20))
+
+
+def test_a_driver_stops_when_a_newer_one_has_taken_over(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    place = tmp_path / "table"
+    at = Door()
+    claims = at.call(DriverClaims)
+
+    def committed(result: LakeResult) -> None:
+        scope = scope_of(None, str(place / "_headrace" / "checkpoint"), str(place)).name
+        newer = Driver("host-b", "another-run", 1 << 50)
+        at.run(claims.take(broker.bootstrap, Group(scope, result.query_id, 1, newer.run_id), newer, Last(-1, None)))
+        fill(broker.bootstrap, topic, orders(10, 20), partitions=2)
+
+    try:
+        with pytest.raises(KafkaError, match="taken over by a newer driver on host-b"):
+            run(Watcher(committed=committed), once=False, every_s=0.1)
+    finally:
+        at.run(claims.close())
+    assert ids(place, "parquet") == list(range(10))
+    assert run().rows == 10 and ids(place, "parquet") == list(range(20))
+
+
+def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    run()
+    (tmp_path / "table" / "_headrace" / "checkpoint").rename(tmp_path / "lost")
+    fill(broker.bootstrap, topic, orders(4, 8), partitions=2)
+    with pytest.raises(PipelineFailed, match="its checkpoint is another one, so that rows would come twice"):
+        run()
+    with pytest.raises(PipelineFailed, match=r"if the checkpoint was moved, give option scope="):
+        run(checkpoint=str(tmp_path / "lost"))
+    assert ids(tmp_path / "table", "parquet") == list(range(4))
+    with pytest.raises(KafkaError, match="nowhere"):
+        run(topics=("nowhere",))
+
+
+def test_another_schema_than_that_of_the_table_is_refused(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
+) -> None:
+    with pytest.raises(PipelineFailed, match=f"{topic} has no record to infer a schema from: give --schema FILE"):
+        run()
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    run(schema="id long")
+    with pytest.raises(AskedWrongly, match="begun with another schema"):
+        run(schema="id string")
+    with pytest.raises(AskedWrongly, match="--event-time when is no column of the schema: id"):
+        run(event_time="when")

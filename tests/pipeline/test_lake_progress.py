@@ -1,0 +1,31 @@
+"""Rows, speed, lag and the estimated end, from what Spark tells after each micro-batch."""
+
+from typing import Any
+
+from headrace.cli import pipeline_bar
+from headrace.pipeline.lake_progress import LakeProgress, ProgressClock
+
+
+def told(batch: int, start: Any, end: Any, latest: Any) -> dict[str, Any]:
+    return {"batchId": batch, "sources": [{"startOffset": start, "endOffset": end, "latestOffset": latest}]}
+
+
+def test_what_is_behind_is_told_in_rows_in_seconds_and_until_when() -> None:
+    clock = ProgressClock(started_s=100.0)
+    first = clock.told(told(0, None, {"t": {"0": 30}, "@init": {"t": {"0": 10}}}, {"t": {"0": 110}}), 102.0)
+    assert first is not None
+    assert (first.batch_id, first.rows, first.lag_rows, first.rows_per_s, first.end_s) == (0, 20, 80, 10.0, 8.0)
+    second = clock.told(told(1, {"t": {"0": 30}}, {"t": {"0": 90}}, {"t": {"0": 110}}), 104.0)
+    assert second is not None
+    assert (second.rows, second.lag_rows, second.lag_s, second.rows_per_s, second.end_s) == (80, 20, 2.0, 20.0, 1.0)
+    last = clock.told(told(2, {"t": {"0": 90}}, {"t": {"0": 110}}, {"t": {"0": 110}}), 105.0)
+    assert last is not None and (last.rows, last.lag_rows, last.lag_s, last.end_s) == (100, 0, 0.0, 0.0)
+
+
+def test_another_kind_of_source_tells_nothing() -> None:
+    assert ProgressClock(0.0).told(told(0, None, "rate 7", None), 1.0) is None
+
+
+def test_people_who_wait_see_speed_lag_and_end() -> None:
+    assert pipeline_bar.told(LakeProgress(3, 9, 12_000.4, 5, 3.2, 14.0)) == "12,000 rows/s, lag 3 s, through in 14 s"
+    assert pipeline_bar.told(LakeProgress(3, 9, 0.0, 0, 0.0, 0.0)) == "0 rows/s, lag 0 s"

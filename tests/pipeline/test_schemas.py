@@ -1,0 +1,85 @@
+"""Schemas of values: DDL and Spark's JSON are Spark's; Avro and names are ours."""
+
+import json
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from headrace.pipeline.avro import avro_type, decoder
+from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.schemas import parse_schema
+
+
+def record(*fields: tuple[str, Any]) -> str:
+    return json.dumps(
+        {"type": "record", "name": "r", "fields": [{"name": name, "type": kind} for name, kind in fields]}
+    )
+
+
+def test_avro_has_a_type_for_each_of_sparks() -> None:
+    inner = {"type": "record", "name": "inner", "fields": [{"name": "x", "type": "int"}]}
+    found = avro_type(
+        record(
+            ("a", "long"),
+            ("b", ["null", "string"]),
+            ("c", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+            ("d", {"type": "int", "logicalType": "date"}),
+            ("e", {"type": "long", "logicalType": "timestamp-micros"}),
+            ("f", {"type": "enum", "name": "colour", "symbols": ["RED"]}),
+            ("g", {"type": "array", "items": inner}),
+            ("h", {"type": "map", "values": "inner"}),
+            ("i", {"type": "fixed", "name": "four", "size": 4}),
+        )
+    )
+    assert [field.dataType.simpleString() for field in found.fields] == [
+        *("bigint", "string", "decimal(9,2)", "date", "timestamp", "string"),
+        *("array<struct<x:int>>", "map<string,struct<x:int>>", "binary"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (record(("a", ["int", "string"])), "a union of 2 types at a"),
+        (record(("a", ["null", "r"])), "a type r at a that no table can have"),
+        (record(("_offset", "int")), "a column _offset, a name that the table has for itself"),
+        (record(("a", "int"), ("A", "int")), "two columns a, which Spark does not tell apart"),
+        (record(), "no column"),
+        ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "money"}]}', "cannot be read"),
+        ("[1]", "neither Avro"),
+        ('{"type": "struct", "fields": [{"name": "a"}]}', "no JSON of Spark's"),
+    ],
+)
+def test_what_no_table_can_have_is_one_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(AskedWrongly, match=sentence):
+        parse_schema(text, None)
+
+
+def test_sparks_json_is_taken_as_it_is() -> None:
+    schema = StructType().add("id", "long").add("name", "string")
+    found = parse_schema(schema.json(), None)
+    assert found.fields == schema and found.avro is None and found.ddl() == "id bigint, name string"
+
+
+def test_a_task_decodes_avro_with_and_without_the_header_of_a_registry() -> None:
+    schema = record(("id", "long"), ("at", {"type": "long", "logicalType": "timestamp-millis"}))
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema)), {"id": 5, "at": 1_000})
+    value = stream.getvalue()
+
+    def decoded(values: list[bytes | None], has_header: bool) -> list[dict[str, Any]]:
+        batch = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+        rows: list[dict[str, Any]] = [
+            row for found in decoder(schema, has_header, ["value"])(iter([batch])) for row in found.to_pylist()
+        ]
+        return rows
+
+    plain = decoded([value, None, b"\x80", value + b"x"], False)
+    assert [row["_parsed"] and row["_parsed"]["id"] for row in plain] == [5, None, None, None]
+    assert [row["_reason"] is None for row in plain] == [True, False, False, False]
+    framed = decoded([b"\0\0\0\0\7" + value, value, b"\0"], True)
+    assert [row["_reason"] is None for row in framed] == [True, False, False]

@@ -1,0 +1,145 @@
+"""Tables without Spark: batches that come again, drivers that die, and two of them at once."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable as Log
+
+from headrace.pipeline.delta_table import DeltaTable
+from headrace.pipeline.files import DayFiles, Written
+from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.parquet_table import ParquetTable
+from headrace.pipeline.place import place_of
+
+FILE = pa.schema([("id", pa.int64())])
+WHOLE = pa.schema([("id", pa.int64()), ("event_date", pa.date32())])
+DAY = "2026-01-31"
+
+
+class Bench:
+    def __init__(self, root: Path, format: str) -> None:
+        self.root = root
+        self.place = place_of(str(root), "/")
+        self.format = format
+
+    def driver(self, app_id: str = "scope.query") -> Any:
+        kind, schema = (DeltaTable, WHOLE) if self.format == "delta" else (ParquetTable, FILE)
+        table = kind(self.place, app_id, schema, 1 << 20)
+        table.begin()
+        return table
+
+    def files(self, table: Any, batch_id: int, ids: list[int], attempt: str = "a") -> list[Written]:
+        """What a task writes."""
+        days = DayFiles(self.place, table.below(batch_id), f"{batch_id}-{attempt}", FILE, 1 << 20)
+        columns = {
+            "id": pa.array(ids, pa.int64()),
+            "event_date": pa.array([DAY] * len(ids)).cast(pa.date32()),
+            "_reason": pa.nulls(len(ids), pa.string()),
+        }
+        days.add(pa.RecordBatch.from_pydict(columns))
+        days.close()
+        return days.written
+
+    def ids(self) -> list[int]:
+        if self.format == "delta":
+            found = Log(str(self.root)).to_pyarrow_table()
+        else:
+            found = ds.dataset(str(self.root), format="parquet", partitioning="hive").to_table()
+        return sorted(found.column("id").to_pylist()) if found.num_rows else []
+
+
+@pytest.fixture(params=["parquet", "delta"])
+def bench(tmp_path: Path, request: pytest.FixtureRequest) -> Bench:
+    return Bench(tmp_path / "table", request.param)
+
+
+def test_a_batch_is_in_the_table_once_whoever_comes_again(bench: Bench) -> None:
+    table = bench.driver()
+    assert not table.has(0)
+    assert table.commit(0, bench.files(table, 0, [1, 2]))
+    assert table.has(0) and bench.ids() == [1, 2]
+    again = bench.driver()
+    assert not again.commit(0, bench.files(again, 0, [1, 2], "b"))
+    assert bench.ids() == [1, 2]
+    assert again.commit(1, bench.files(again, 1, [3]))
+    other = bench.driver("scope.another")
+    assert not other.has(1) and other.commit(1, bench.files(other, 1, [4], "c"))
+    assert bench.ids() == [1, 2, 3, 4]
+
+
+def test_of_two_drivers_at_one_batch_one_counts(bench: Bench) -> None:
+    one, two = bench.driver(), bench.driver()
+    of_one, of_two = bench.files(one, 0, [1, 2]), bench.files(two, 0, [1, 2], "b")
+    assert bench.ids() == [], "nothing is seen before it is decided"
+    assert two.commit(0, of_two) and not one.commit(0, of_one)
+    assert bench.ids() == [1, 2]
+
+
+def test_attempts_that_failed_leave_no_rows(bench: Bench) -> None:
+    table = bench.driver()
+    bench.files(table, 0, [1], "failed")
+    table.commit(0, bench.files(table, 0, [1]))
+    bench.files(table, 0, [1], "zombie")
+    bench.driver().has(0)
+    assert bench.ids() == [1]
+
+
+def test_small_files_become_one_and_rows_stay(bench: Bench) -> None:
+    table = bench.driver()
+    for batch in range(5):
+        table.commit(batch, bench.files(table, batch, [batch]))
+    assert table.merge([DAY], 6) == 0
+    assert table.merge([DAY], 5) == 5
+    assert bench.ids() == list(range(5))
+    table.commit(5, bench.files(table, 5, [5]))
+    assert table.merge([DAY], 2) == 2
+    assert bench.ids() == list(range(6))
+    assert table.has(4) and bench.ids() == list(range(6))
+
+
+@pytest.mark.parametrize("dies_at", ["_move", "_delete"])
+def test_a_merge_that_was_begun_is_finished_by_the_next_driver(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: str
+) -> None:
+    bench = Bench(tmp_path / "table", "parquet")
+    table = bench.driver()
+    for batch in range(3):
+        table.commit(batch, bench.files(table, batch, [batch]))
+
+    def die(*_: object) -> None:
+        raise OSError("it was told to die")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ParquetTable, dies_at, die)
+        with pytest.raises(OSError, match="told to die"):
+            table.merge([DAY], 2)
+    bench.driver()
+    assert bench.ids() == [0, 1, 2]
+    assert len(list((tmp_path / "table").glob("event_date=*/*.parquet"))) == 1
+
+
+def test_of_two_merges_of_one_day_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A paused driver has chosen its files, and comes back when another one has merged them."""
+    bench = Bench(tmp_path / "table", "parquet")
+    paused, other = bench.driver(), bench.driver()
+    for batch in range(3):
+        other.commit(batch, bench.files(other, batch, [batch]))
+    join = ParquetTable._join
+
+    def joins_late(table: ParquetTable, *given: Any) -> None:
+        join(table, *given)
+        if table is paused:
+            assert other.merge([DAY], 2) == 3
+
+    monkeypatch.setattr(ParquetTable, "_join", joins_late)
+    assert paused.merge([DAY], 2) == 0
+    assert bench.ids() == [0, 1, 2]
+
+
+def test_a_delta_table_of_other_columns_is_refused(tmp_path: Path) -> None:
+    Log.create(str(tmp_path / "table"), pa.schema([("x", pa.int64())]))
+    with pytest.raises(AskedWrongly, match="is a Delta table with other columns"):
+        Bench(tmp_path / "table", "delta").driver()

@@ -1,0 +1,80 @@
+"""How replicas and segments are cut so that they can be compared, and what is told of them."""
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.cli import output, pipeline
+from headrace.pipeline.replica_reading import TIER, Piece
+from headrace.pipeline.verify_plan import Held, PartitionPlan, _check_reach, _cut
+from headrace.pipeline.verify_report import Found, Report, Row
+
+
+def plan(*held: tuple[int, int]) -> PartitionPlan:
+    found = PartitionPlan(0, leader=1, leader_epoch=3, high_watermark=max(end for _, end in held))
+    found.held = [Held(node, True, start, end) for node, (start, end) in enumerate(held, 1)]
+    return found
+
+
+def segments(*edges: int) -> list[Piece]:
+    return [Piece(0, TIER, start, end) for start, end in pairwise(edges)]
+
+
+RANGES = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda both: (min(both), max(both)))
+
+
+@given(
+    st.lists(RANGES, min_size=1, max_size=3), st.lists(st.integers(0, 60), unique=True, max_size=4), st.integers(1, 20)
+)
+def test_the_pieces_of_a_replica_are_all_of_it_once_and_cut_where_others_are(
+    held: list[tuple[int, int]], edges: list[int], pieces: int
+) -> None:
+    found = plan(*held)
+    remote = segments(*sorted(edges))
+    _cut(found, remote, size=pieces * 10, piece_bytes=10)
+    mine = {node: [p for p in found.pieces if p.node == node] for node in (1, 2, 3)}
+    ends = [offset for both in held for offset in both]
+    for node, (start, end) in enumerate(held, 1):
+        covered = [offset for piece in mine[node] for offset in range(piece.start, piece.end)]
+        assert covered == list(range(start, end))
+        for piece in remote:
+            is_whole_everywhere = not any(piece.start < offset < piece.end for offset in ends)
+            if start <= piece.start and piece.end <= end and is_whole_everywhere:
+                assert any((one.start, one.end) == (piece.start, piece.end) for one in mine[node])
+    if len(held) > 1 and held[0] == held[1]:
+        assert [p[2:] for p in mine[1]] == [p[2:] for p in mine[2]]
+
+
+@pytest.mark.parametrize(
+    ("edges", "local_start", "missing"),
+    [((0, 10, 20), 10, []), ((0, 10, 20), 20, []), ((0, 10), 20, [10]), ((5, 10), 5, [0]), ((), 3, [0]), ((), 0, [])],
+)
+def test_what_is_neither_in_the_tier_nor_on_the_disk_is_found(
+    edges: tuple[int, ...], local_start: int, missing: list[int]
+) -> None:
+    found = plan((local_start, 30))
+    _check_reach(found, {"log_start": 0, "local_log_start": local_start}, segments(*edges))
+    assert [(node, one.kind, one.offset) for node, one in found.findings] == [(TIER, "missing", at) for at in missing]
+
+
+def test_people_see_a_table_the_findings_and_a_summary(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    report = Report("t", False, seconds=1.5, high_watermarks={0: 10})
+    report.rows = [Row(0, 1, "leader", 0, 9, 3, 10, 1_000), Row(0, TIER, "tier", 0, 4, 2, 5, 400, 60)]
+    report.findings = [Found(0, TIER, "tier", at, "it is harmed") for at in range(60)]
+    report.unread = [Found(0, 2, "unread", -1, "the node is away")]
+    pipeline._show(report)
+    output.flush()
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    assert lines[0].split() == ["partition", "replica", "role", "offsets", "batches", "records", "bytes", "findings"]
+    assert lines[3:4] == ["t-0, tier, offset 0: it is harmed"]
+    assert lines[-3:] == [
+        "and 10 more: --report FILE has all of them",
+        "t-0, node 2, was not read: the node is away",
+        "5 batches, 1,400 bytes in 1.5 s: 60 findings, 1 not read",
+    ]
+    told: dict[str, Any] = report.to_json()
+    assert not told["ok"] and len(told["findings"]) == 60 and "offset" not in told["unread"][0]
+    assert [one["replica"] for one in told["partitions"][0]["replicas"]] == [1, "tier"]
