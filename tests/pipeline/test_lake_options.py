@@ -46,6 +46,8 @@ def test_a_bad_flag_of_the_command_is_exit_code_2_and_starts_no_spark() -> None:
         done = headrace("pipeline", "lake", "orders", "--to", "/nowhere/table", *wrong)
         assert done.returncode == 2 and wrong[0] in done.said, done
     assert headrace("pipeline", "lake", "orders").returncode == 2
+    done = headrace("pipeline", "lake", "a", "b", "a", "--to", "/nowhere/table")
+    assert done.returncode == 2 and done.said == "headrace: topic a is named twice"
     done = headrace("pipeline", "verify", "orders", "--piece-size", "1k")
     assert done.returncode == 2 and done.said == "headrace: --piece-size is 65536 at least, not 1024"
 

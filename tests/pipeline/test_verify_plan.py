@@ -68,7 +68,8 @@ def test_people_see_a_table_the_findings_and_a_summary(capfdbinary: pytest.Captu
     pipeline._show(report)
     output.flush()
     lines = capfdbinary.readouterr().out.decode().splitlines()
-    assert lines[0].split() == ["partition", "replica", "role", "offsets", "batches", "records", "bytes", "findings"]
+    assert lines[0].split() == ["partition", "replica", "offsets", "batches", "records", "bytes", "findings"]
+    assert "node 1, leader" in lines[1] and "tier  " in lines[2] and ", tier" not in lines[2]
     assert lines[3:4] == ["t-0, tier, offset 0: it is harmed"]
     assert lines[-3:] == [
         "and 10 more: --report FILE has all of them",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.lake import LakeOptions
     from headrace.pipeline.verify_report import Report
 
-VERIFIED = ["partition", "replica", "role", "offsets", "batches", "records", "bytes", "findings"]
+VERIFIED = ["partition", "replica", "offsets", "batches", "records", "bytes", "findings"]
 SHOWN_MAX = 50
 Flag = Parameter(negative=(), show_default=False)
 Master = Annotated[
@@ -206,8 +206,7 @@ def _show(report: "Report") -> None:
         [
             [
                 row.partition,
-                row.name,
-                row.role,
+                row.name if row.name == row.role else f"{row.name}, {row.role}",
                 f"{row.first} to {row.last}" if row.first <= row.last else "none",
                 *(f"{number:,}" for number in (row.batches, row.records, row.bytes)),
                 row.findings or "none",
