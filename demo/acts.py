@@ -70,7 +70,7 @@ def wipe_a_node(stage: Stage) -> None:
     partition = next(at for at, nodes in replicas.items() if nodes[0] != stage.seen.killed_leader)
     node_id = replicas[partition][0]
     cluster.until(lambda: cluster.leader_of(ORDERS, partition) == node_id, "the first replica leads")
-    note = stage.seen.wiped = Wiped(node_id)
+    note = stage.seen.wiped = Wiped(node_id, partition=partition)
     cluster.nodes[node_id].kill()
     stage.happened(f"Node {node_id} is killed, and its disk is wiped")
     cluster.withdraw(node_id)
@@ -83,7 +83,7 @@ def wipe_a_node(stage: Stage) -> None:
     _note_copied(stage, note)
     stage.happened(f"Node {node_id} is in sync, with {note.copied_records} of {note.log_records} records on its disk")
     cluster.until(lambda: _led_again(stage, note, partition), "the wiped node leads again")
-    note.led_again_s = stage.now_s() - began_s
+    note.led_at_s = stage.now_s()
     stage.happened(f"Node {node_id} leads {ORDERS}-{partition} again")
     time.sleep(CALM_S)
 
@@ -93,6 +93,8 @@ def _note_copied(stage: Stage, note: Wiped) -> None:
     for told in tier_status(stage.cluster):
         local = next(one for one in why(stage.cluster, told["partition"])["replicas"] if one["id"] == note.node_id)
         begin = int(local.get("local_log_start", 0))
+        if told["partition"] == note.partition:
+            note.local_start = begin
         note.log_records += told["log_end"] - told["log_start"]
         note.copied_records += told["log_end"] - begin
         note.tier_bytes += told["remote_bytes"]

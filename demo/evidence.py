@@ -16,6 +16,7 @@ class Acked(NamedTuple):
     number: int
     partition: int
     offset: int
+    sent_s: float = 0.0
 
 
 class Stored(NamedTuple):
@@ -121,8 +122,12 @@ class Wiped:
     tier_bytes: int = 0
     copied_bytes: int = 0
     looks: list[Thin] = field(default_factory=list)
-    led_again_s: float = -1.0
-    """From its start until it led again what it is the first replica of."""
+    partition: int = -1
+    """One that it is the first replica of."""
+    local_start: int = -1
+    """The first offset of that on its own disk."""
+    led_at_s: float = -1.0
+    """When it led that again."""
 
 
 class Written(NamedTuple):

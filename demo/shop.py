@@ -59,12 +59,14 @@ class Shop:
             self._raise_loss()
 
     def _send(self, producer: Producer, one: Order) -> None:
+        sent_s = self._now_s()
+
         def done(future: "asyncio.Future[RecordMetadata]") -> None:
             if (lost := future.exception()) is not None:
                 self._loss = lost
                 return
             stored = future.result()
-            self.acked.append(Acked(self._now_s(), one.number, stored.partition, stored.offset))
+            self.acked.append(Acked(self._now_s(), one.number, stored.partition, stored.offset, sent_s))
 
         producer.send(ORDERS, encode(one), one.customer.encode()).add_done_callback(done)
 

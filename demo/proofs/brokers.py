@@ -86,11 +86,9 @@ def thin_ones_come_last(seen: Evidence) -> Promise:
         for look in thin
         if look.leader == wiped.node_id
     ]
-    findings += unless(wiped.led_again_s >= 0, "the wiped node did not get its leadership back")
-    findings += unless(
-        wiped.led_again_s < 0 or wiped.led_again_s * 1000 >= ELIGIBLE_MS,
-        f"the wiped node led again after {wiped.led_again_s:.1f} s, before its own disk covered enough",
-    )
+    findings += unless(wiped.led_at_s >= 0, "the wiped node did not get its leadership back")
+    covered_s = _covered_s(seen)
+    findings += unless(covered_s * 1000 >= ELIGIBLE_MS, f"it led again when its own disk covered {covered_s:.1f} s")
     return Promise(
         "KIP-1303",
         "A replica with little on its own disk comes last in elections, until it has enough",
@@ -98,11 +96,18 @@ def thin_ones_come_last(seen: Evidence) -> Promise:
             "looks while it was thin": len(thin),
             "led meanwhile": len([look for look in thin if look.leader == wiped.node_id]),
             "wanted on its own disk, in seconds": ELIGIBLE_MS / 1000,
-            "led again after, in seconds": round(wiped.led_again_s, 1),
+            "covered when it led again, in seconds": round(covered_s, 1),
             "why": thin[-1].because if thin else "",
         },
         findings,
     )
+
+
+def _covered_s(seen: Evidence) -> float:
+    """From the first order on its own disk until it led again; -1 if that order is not known."""
+    first = seen.wiped.partition, seen.wiped.local_start
+    sent_s = next((one.sent_s for one in seen.acked if (one.partition, one.offset) == first), None)
+    return -1.0 if sent_s is None else seen.wiped.led_at_s - sent_s
 
 
 def tier_is_whole(seen: Evidence) -> Promise:

@@ -25,7 +25,7 @@ KILLED_S = 5.0
 
 def sound() -> Evidence:
     numbers = [*range(ORDERS), ORDERS + CLOSING_STEP]
-    acked = [Acked(number / 400, number, number % 2, at // 2) for at, number in enumerate(numbers)]
+    acked = [Acked(number / 400, number, number % 2, at // 2, number / 400) for at, number in enumerate(numbers)]
     seen = Evidence(acked=acked, closing=numbers[-1], killed_leader=1, killed_s=KILLED_S, driver_kills=1)
     seen.stored = [Stored(one.partition, one.offset, one.number) for one in acked]
     seen.lake = list(numbers)
@@ -56,7 +56,7 @@ def sound() -> Evidence:
         is_equal=True,
     )
     thin = [Thin(12.0, 1, 2, True, True, True, "3 is passed over"), Thin(25.0, 1, 3, False, True, True, "it is first")]
-    seen.wiped = Wiped(3, 2.0, 1_000, 300, 5_000, 2_000, thin, 13.0)
+    seen.wiped = Wiped(3, 2.0, 1_000, 300, 5_000, 2_000, thin, partition=1, local_start=500, led_at_s=25.0)
     log = [Written(0, "anna", 0), Written(1, "anna", 1), Written(2, "ben", 0), Written(3, "ben", 1)]
     seen.takeover = Takeover("anna", "ben", 1, 2, 2, [0, 1], [0, 1], "another one has it", "refused", log)
     seen.replicas = [Replica(0, node, {at: at * 31 for at in range(node, 20)}) for node in range(3)]

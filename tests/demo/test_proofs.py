@@ -114,7 +114,8 @@ def thin_one_leads(seen: Evidence) -> None:
 
 
 def leads_too_soon(seen: Evidence) -> None:
-    seen.wiped.led_again_s = ELIGIBLE_MS / 1000 - 1
+    first = next(one for one in seen.acked if (one.partition, one.offset) == (1, seen.wiped.local_start))
+    seen.wiped.led_at_s = first.sent_s + ELIGIBLE_MS / 1000 - 0.1
 
 
 def tier_harmed(seen: Evidence) -> None:
