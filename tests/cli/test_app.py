@@ -167,3 +167,13 @@ def test_an_interrupt_of_a_command_is_exit_code_1_without_a_traceback(bootstrap:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, errors) == (1, b"headrace: interrupted\n")
+
+
+def test_a_process_that_used_the_library_of_stores_does_not_wait_for_its_threads_to_call_back() -> None:
+    script = (
+        "import atexit, sys; sys.modules['obstore'] = sys; atexit.register(print, 'the interpreter ended');"
+        "sys.argv = ['headrace', '--version']; from headrace.cli import main; sys.exit(main())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.startswith(__version__), done
+    assert "the interpreter ended" not in done.stdout

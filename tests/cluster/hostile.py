@@ -14,6 +14,7 @@ from headrace.wire.batch import NewRecord, build
 from headrace.wire.compiler import encode
 from headrace.wire.compression import Codec
 from headrace.wire.frames import encode_request
+from headrace.wire.messages.commit_group import CommitGroupRequest, GroupHandle
 from headrace.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.inspection import InspectRequest
 from headrace.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -74,6 +75,13 @@ def own_request(request: type[Message], random: Random) -> Message:
             op=random.randrange(-1, 7),
             wait_ms=random.randrange(9),
         )
+    if request is CommitGroupRequest:
+        handles = [
+            GroupHandle(transactional_id=f"hr1:s:q:{at}:0:r:0", producer_id=random.getrandbits(63), producer_epoch=at)
+            for at in range(random.randrange(4))
+        ]
+        op, batch_id = random.randrange(-1, 4), random.randrange(-1, 9)
+        return CommitGroupRequest(op=op, scope="s", query_id="q", batch_id=batch_id, run_id="r", handles=handles)
     assert request is StepDownRequest, request
     partitions = [
         StepDownPartition(topic_id=random.randbytes(16), partition=random.getrandbits(31), partition_epoch=at)

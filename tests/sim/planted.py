@@ -173,7 +173,7 @@ PLANTS = {
     "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),
     "own: gate of reads": Plant(Gate, "judge", _everybody_reads, 1, DISPLACED, OWNING),
     "own: retained key": Plant(KeyWriter, "put", _stored_at_once, 1, DISPLACED, OWNING),
-    "own: confirmation": Plant(Grants, "_look", _told_at_once, 36, DISPLACED, OWNING),
+    "own: confirmation": Plant(Grants, "_look", _told_at_once, 0, DISPLACED, OWNING),
     "group: generation": Plant(Group, "may_commit", _any_generation, 0, frozenset({"late commit"}), GROUPING),
     "group: commit": Plant(
         state_log._Led, "wait", _answered_at_once, 11, frozenset({"lost commit", "two members"}), GROUPING

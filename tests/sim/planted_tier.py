@@ -85,7 +85,7 @@ TIER_RULES: dict[str, tuple[Any, str, Any, int, frozenset[str]]] = {
     "tier: local deletion": (Tier, "highest_remote", all_is_remote, 4, frozenset({"hole"})),
     "tier: lineage": (tier_lineage, "verdict", everything_is_inside, 326, frozenset({"divergent segment served"})),
     "tier: fence": (TierPointers, "_leads", lambda *_: True, 7, frozenset({"deposed leader"})),
-    "tier: in doubt": (TierPointers, "publish", doubt_is_refusal, 44, frozenset({"dangling reference"})),
+    "tier: in doubt": (TierPointers, "publish", doubt_is_refusal, 41, frozenset({"dangling reference"})),
     "tier: log start": (
         tier_expiry,
         "log_start_without_hole",

@@ -3,15 +3,31 @@
 Whatever goes wrong is one sentence on stderr, never a traceback. Modules are imported when their command runs.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
+STORE_LIBRARY = "obstore"
+"""It has threads of its own. One that calls back while the interpreter ends aborts the process, after all was done."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Without arguments, for those of this process, which ends then."""
     try:
-        return _main(sys.argv[1:] if arguments is None else list(arguments))
+        code = _main(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
-        return 1  # so early, or so late, that there is nothing to say
+        code = 1  # so early, or so late, that there is nothing to say
+    if arguments is None and STORE_LIBRARY in sys.modules:
+        _end_at_once(code)
+    return code
+
+
+def _end_at_once(code: int) -> None:
+    """Everything is closed, and what was said is out."""
+    import logging
+
+    logging.shutdown()
+    os._exit(code)
 
 
 def _main(arguments: Sequence[str]) -> int:
