@@ -169,7 +169,7 @@ PLANTS = {
         frozenset({"doubled batch", "torn batch", "lost batch", "stray batch", "batch going back"}),
         DRIVING,
     ),
-    "own: followers": Plant(Leadership, "is_followed_to", lambda *_: True, 64, DISPLACED, OWNING),
+    "own: followers": Plant(Leadership, "is_followed_to", lambda *_: True, 217, DISPLACED, OWNING),
     "own: gate of writes": Plant(_Produce, "_barred", lambda *_: ErrorCode.NONE, 1, DISPLACED, OWNING),
     "own: gate of reads": Plant(Gate, "judge", _everybody_reads, 1, DISPLACED, OWNING),
     "own: retained key": Plant(KeyWriter, "put", _stored_at_once, 1, DISPLACED, OWNING),
