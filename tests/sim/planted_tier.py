@@ -97,7 +97,7 @@ TIER_RULES: dict[str, tuple[Any, str, Any, int, frozenset[str]]] = {
     "tier: deleted topics": (TierTopics, "look", nothing, 1, frozenset({"orphan"})),
     "tier: order of expiry": (Expiry, "expire", deletes_first, 1, frozenset({"dangling reference", "hole"})),
     "tier: epochs of followers": (replicator_logs, "begin_from_tier", begins_without_epochs, 3, frozenset({"hole"})),
-    "1303: filter": (election, "order", only_fat_ones, 284, frozenset({"without a leader"})),
+    "1303: filter": (election, "order", only_fat_ones, 178, frozenset({"without a leader"})),
     "1303: order": (election, "order", thin_or_not, 86, frozenset({"wrong leader"})),
     "1303: going back": (duties, "thin_of", nobody_is_thin, 86, frozenset({"wrong leader"})),
 }
