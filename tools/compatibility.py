@@ -81,6 +81,17 @@ Headrace speaks the Kafka protocol. A client asks for the versions below (ApiVer
 know. Records are magic 2 (Kafka 0.11 and newer), with gzip, snappy, lz4, zstd or no compression.
 """
 
+CLIENTS = """\
+## Clients
+
+librdkafka 2.16 may hang in `send_offsets_to_transaction`, beyond the limit of the call, when the group's coordinator
+dies: with Headrace and, by its issues 5511 and 5456, with any broker. It remembers the coordinator of a group, and goes
+on waiting for it after it has given up that connection itself: because all brokers that it was connected to went away
+at once and it began again with its bootstrap list ("re-bootstrap"), or because the dead node is not listed in Metadata
+any more. No request is under way then, and only another connection that comes or goes ends it. A producer that is
+stopped and started again with the same `transactional.id` goes on: what was open is aborted.
+"""
+
 TIER = """\
 ## Tiered storage
 
@@ -91,7 +102,7 @@ the same library, and are not tested.
 
 
 def page() -> str:
-    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", TIER, *_settings(), ""])
+    return "\n".join([HEAD, *_apis(), "", *_not_spoken(), "", CLIENTS, TIER, *_settings(), ""])
 
 
 def _apis() -> Iterator[str]:

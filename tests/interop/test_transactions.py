@@ -1,16 +1,13 @@
 """Transactions of three client libraries while their coordinators are killed (Ttxn-9)."""
 
 import asyncio
-import json
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -18,72 +15,18 @@ from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.interop.clients.java import SOURCES
-from tests.interop.transactors.plan import GROUP, PARTITIONS, value_of
+from tests.interop.transactors.plan import GROUP, PARTITIONS
+from tests.interop.transactors.running import WAIT_S_MAX, Transactor, until
 from tests.servers.choice import chosen
 from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.kafka import class_path
 
-ROOT = Path(__file__).resolve().parents[2]
 TOPIC = "ledger"
 TRANSACTIONS = 150
-WAIT_S_MAX = 180.0
 STATE_TOPIC = "__transaction_state"
 STATE_PARTITIONS = 50
 
 pytestmark = pytest.mark.skipif(chosen() != "headrace", reason="it kills nodes of Headrace that it starts by itself")
-
-
-class Outcome(NamedTuple):
-    number: int
-    tried: int
-
-
-class Transactor:
-    """A process that writes transactions one after another, and tells how each one ended."""
-
-    def __init__(self, transactional_id: str, command: Sequence[str], log: Path) -> None:
-        self.transactional_id = transactional_id
-        self.committed: list[Outcome] = []
-        self.aborted: list[Outcome] = []
-        self._log = log
-        with log.open("wb") as errors:
-            self.process = subprocess.Popen(list(command), stdout=subprocess.PIPE, stderr=errors, cwd=ROOT)
-        self._thread = threading.Thread(target=self._listen, daemon=True)
-        self._thread.start()
-
-    def _listen(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            told = json.loads(line)
-            ended = self.committed if told["outcome"] == "committed" else self.aborted
-            ended.append(Outcome(told["number"], told["tried"]))
-
-    @property
-    def done(self) -> int:
-        return len(self.committed) + len(self.aborted)
-
-    def has_done(self, count: int) -> bool:
-        return self.done >= count or self.has_ended_well()
-
-    def has_ended_well(self) -> bool:
-        code = self.process.poll()
-        assert code in (None, 0), f"{self.transactional_id} ended with {code}: {self.log_tail()}"
-        if code == 0:
-            self._thread.join()
-        return code == 0
-
-    def values(self, outcomes: Sequence[Outcome]) -> list[bytes]:
-        return [value_of(self.transactional_id, *outcome, p) for p in range(PARTITIONS) for outcome in outcomes]
-
-    def log_tail(self) -> str:
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-20:])
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._thread.join()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
 
 
 @contextmanager
@@ -106,13 +49,6 @@ def transactors(bootstrap: str, scratch: Path) -> Iterator[list[Transactor]]:
     finally:
         for transactor in running:
             transactor.close()
-
-
-def until(condition: Callable[[], bool], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + WAIT_S_MAX
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {WAIT_S_MAX:.0f} s: {what()}"
-        time.sleep(0.05)
 
 
 def coordinator_of(cluster: HeadraceCluster, transactional_id: str) -> int:

@@ -4,6 +4,8 @@ import json
 
 PARTITIONS = 3
 GROUP = "offsets-of-"
+SENDING_OFFSETS, ENDING = "sending offsets", "ending"
+"""What a program may tell besides outcomes: what it does next."""
 
 
 def is_aborted(number: int) -> bool:
