@@ -114,6 +114,9 @@ class KafkaPythonWriter(_Threaded):
         self.over.wait(END_S_MAX)
         with contextlib.suppress(KafkaPythonError):
             self._producer.close(timeout=5)
+        # Which close leaves running, and sending, when its time is over.
+        self._producer._sender.force_close()
+        self._producer._sender.join(END_S_MAX)
         for future in under_way:
             if future.is_done:
                 self._hear(future)
