@@ -53,8 +53,9 @@ class Plant(NamedTuple):
     scenario: Scenario = Scenario()
 
 
-def _any_epoch(partition: Partition[Any], _epoch: int, by_follower: bool = False) -> ErrorCode:
-    return partition.fault if by_follower and partition.leadership is not None else partition.error
+def _any_epoch(partition: Partition[Any], _epoch: int, by_follower: bool = False, debugs: bool = False) -> ErrorCode:
+    is_served = debugs or (by_follower and partition.leadership is not None)
+    return partition.fault if is_served else partition.error
 
 
 def _everybody_joins(leadership: Leadership, *_: int) -> list[IsrMember]:

@@ -18,14 +18,19 @@ def answers(cluster: Cluster) -> bool:
     return lists_itself(int(cluster.bootstrap.rpartition(":")[2]))
 
 
+def our_threads() -> set[int | None]:
+    return {thread.ident for thread in threading.enumerate() if thread.name.startswith("headrace")}
+
+
 def test_a_sync_cluster_answers_and_then_it_is_gone() -> None:
+    before = our_threads()
     with Cluster() as cluster:
         bootstrap = cluster.bootstrap
         assert answers(cluster)
         with urlopen(cluster.metrics_url, timeout=30) as page:
             assert page.status == 200
     assert not lists_itself(int(bootstrap.rpartition(":")[2]))
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
+    assert our_threads() <= before
 
 
 async def test_an_async_cluster_runs_on_the_loop_of_its_caller() -> None:
@@ -64,10 +69,11 @@ def test_nothing_is_written_to_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_settings_that_are_wrong_raise_and_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = our_threads()
     with pytest.raises(NotStarted, match=r"num\.partitions"), Cluster({"num.partitions": "none"}):
         pass
     assert not list(tmp_path.iterdir())
-    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")]
+    assert our_threads() <= before
 
 
 def test_a_cluster_that_does_not_run_has_no_address() -> None:

@@ -71,7 +71,7 @@ def body_at(one: Captured) -> int:
     return decode_request_header(one.frame).body_at
 
 
-NOT_CAPTURED = {43, 56, 18200, 18202, 18203}
+NOT_CAPTURED = {43, 56, 18200, 18201, 18202, 18203}
 """ElectLeaders is compared with another codec only; the others no client of Kafka says."""
 
 

@@ -141,7 +141,7 @@ class Gateway(asyncio.Protocol):
             self._inner.close()
 
     def answered(self, data: bytes) -> None:
-        if self._outer is not None:
+        if self._outer is not None and not self._outer.is_closing():
             self._outer.write(data)
 
     def ended(self) -> None:
