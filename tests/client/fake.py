@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from types import TracebackType
 
 from headrace.model import TopicPartition
-from headrace.net.connection import Connection, Reply
+from headrace.net.connection import Connection
 from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.listener import Listener
+from headrace.net.reply import Reply
 from headrace.net.transport import Address, LoopNetwork
 from headrace.wire.apis import APIS
 from headrace.wire.batch import read_header, read_records

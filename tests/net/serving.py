@@ -5,10 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from struct import pack
 
-from headrace.net.connection import Connection, Reply
+from headrace.net.connection import Connection
 from headrace.net.hub import Hub
 from headrace.net.limits import Limits
 from headrace.net.listener import Listener
+from headrace.net.reply import Reply
 from headrace.net.transport import Address, LoopNetwork
 from tests.net.loops import until
 

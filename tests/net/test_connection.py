@@ -6,8 +6,9 @@ from struct import pack
 
 import pytest
 
-from headrace.net.connection import FRAMES_PER_TURN_MAX, Connection, Reply
+from headrace.net.connection import FRAMES_PER_TURN_MAX, Connection
 from headrace.net.limits import Limits
+from headrace.net.reply import Reply
 from headrace.wire.errors import ProtocolError
 from tests.net.loops import on_both_loops, until
 from tests.net.serving import Desk, echo, framed, serving

@@ -16,7 +16,8 @@ from headrace.broker.forwarding import RefuseAll, at_controller
 from headrace.broker.requests import Request
 from headrace.core.ownership_tokens import PREFIX as TOKEN_PREFIX
 from headrace.errors import ErrorCode
-from headrace.net.connection import Connection, Reply
+from headrace.net.connection import Connection
+from headrace.net.reply import Reply
 from headrace.wire.apis import APIS, Api
 from headrace.wire.compiler import decode
 from headrace.wire.errors import ProtocolError

@@ -2,7 +2,8 @@
 
 from typing import Generic, TypeVar
 
-from headrace.net.connection import Connection, Reply
+from headrace.net.connection import Connection
+from headrace.net.reply import Reply
 from headrace.wire.frames import RequestHeader, encode_response
 from headrace.wire.struct import Message
 

@@ -50,6 +50,14 @@ class _Absent(NamedTuple):
     position: int
 
 
+class _Ahead(NamedTuple):
+    """What will be read next, most likely: so many bytes from a position in a segment on."""
+
+    row: SegmentRow
+    position: int
+    bytes: int
+
+
 class TierReads:
     """`remote_log_of` is None while it is not known; `loaded` is told of partitions that have something to read."""
 
@@ -67,7 +75,10 @@ class TierReads:
         running_max: int,
         waiting_max: int,
     ) -> None:
+        self._loop = loop
         self._clock = clock
+        self._ahead: dict[RemotePartition, _Ahead] = {}
+        self._is_ahead_due = False
         self._remote_log_of = remote_log_of
         self._key_of = key_of
         self.cache = ReadCache(cache_bytes)
@@ -147,7 +158,23 @@ class TierReads:
         after = (row.id, end) if following is None else (following.id, 0)
         ahead_bytes = self._streams.read((row.id, place.position), after, end - place.position)
         if ahead_bytes:
-            self._read_ahead(remote, partition, row if following is None else following, after[1], ahead_bytes)
+            self._ahead[partition] = _Ahead(row if following is None else following, after[1], ahead_bytes)
+            self._go_ahead_soon()
+
+    def _go_ahead_soon(self) -> None:
+        """For one partition in each turn of the loop, so that nobody waits for all of them."""
+        if self._ahead and not self._is_ahead_due:
+            self._is_ahead_due = True
+            self._loop.call_soon(self._go_ahead)
+
+    def _go_ahead(self) -> None:
+        self._is_ahead_due = False
+        partition = next(iter(self._ahead))
+        row, position, ahead_bytes = self._ahead.pop(partition)
+        self._go_ahead_soon()
+        remote = self._remote_log_of(partition)
+        if remote is not None:
+            self._read_ahead(remote, partition, row, position, ahead_bytes)
 
     def is_at_hand(self, partition: RemotePartition, offset: int, is_committed: bool) -> bool:
         """Whether a read gives something now: records, or the error why there are none."""
@@ -166,11 +193,13 @@ class TierReads:
     def aborted_in(self, want: Want, records: Buffer) -> tuple[list[AbortedTransaction], bool]:
         """What a reader of these records must leave out, and whether local segments cannot add to it."""
         remote = self._remote_log_of(want.partition)
-        end_offset = end_of(records)
         found: dict[AbortedTransaction, None] = {}
+        end_offset = -1
         for row in () if remote is None else _with_aborts(remote, want):
             index = self.cache.aborted_of(row.id)
             assert index is not None, "whoever reads in this way has looked whether it is at hand"
+            if end_offset < 0:
+                end_offset = end_of(records)  # which takes a while
             more, is_complete = overlapping(index, want.offset, end_offset)
             found.update(dict.fromkeys(more))
             if is_complete:

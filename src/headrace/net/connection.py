@@ -11,6 +11,8 @@ from headrace.net.framing import GROWTH, GROWTH_SCARCE, SCRATCH_BYTES, FrameRead
 from headrace.net.hub import Hub
 from headrace.net.limits import SHORT_ANSWER_BYTES, Limits
 from headrace.net.output import Output
+from headrace.net.reply import Reply
+from headrace.net.slices import SLICE_BYTES, SliceSize
 from headrace.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -20,37 +22,6 @@ SIP_BYTES = 4 << 10
 
 FRAMES_PER_TURN_MAX = 128
 """More frames than that, however small, wait for the next turn of the loop: others have a turn too."""
-
-
-class Reply:
-    """The answer to one request. Answers leave in the order in which they were opened."""
-
-    __slots__ = ("_connection", "_request_bytes", "alone", "next", "parts")
-
-    def __init__(self, connection: "Connection", request_bytes: int, alone: bool) -> None:
-        self._connection = connection
-        self._request_bytes = request_bytes
-        self.alone = alone
-        self.parts: list[Buffer] | None = None
-        self.next: Reply | None = None
-
-    def send(self, parts: list[Buffer]) -> None:
-        """The whole answer with its length prefix. Nobody may change these buffers afterwards."""
-        assert self.parts is None, "answered twice"
-        self.parts = parts
-        connection = self._connection
-        connection.give_back(self._request_bytes)
-        self._request_bytes = 0
-        connection.answered(self)
-
-    def skip(self) -> None:
-        """No answer is due (acks=0)."""
-        self.send([])
-
-    def forget_request(self) -> None:
-        """The request's bytes are not needed any more: a fetch that waits must not hold memory."""
-        size, self._request_bytes = self._request_bytes, 0
-        self._connection.give_back(size)
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -72,6 +43,9 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight",
         "_in_flight_bytes",
         "_in_pump",
+        "_is_bulk",
+        "_is_paced",
+        "_is_slicing",
         "_last",
         "_limits",
         "_on_closed",
@@ -83,6 +57,8 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_resume_due",
         "_since_yield",
+        "_slice_due",
+        "_slice_size",
         "_stuck_bytes",
         "_transport",
         "_write_due",
@@ -126,6 +102,11 @@ class Connection(asyncio.BufferedProtocol):
         self._asked_budget = False
         self._output = Output()
         self._write_due = False  # the turn knows of us
+        self._is_bulk = False  # the last answer was large
+        self._is_paced = False
+        self._is_slicing = False  # of what is queued, or was last, some has been sent, or is in the transport
+        self._slice_due = False
+        self._slice_size: SliceSize | None = None
         self._in_pump = False
         self._blocked = False
         self._paused = False
@@ -230,6 +211,10 @@ class Connection(asyncio.BufferedProtocol):
         # Less than what a connection may leave unsent is not counted there, so it is given to nobody.
         return left if left > self._limits.unsent_bytes_max else SHORT_ANSWER_BYTES
 
+    def pace(self) -> None:
+        """What is answered now is in no hurry: while others ask for something, they come first."""
+        self._is_paced = True
+
     @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
@@ -280,13 +265,62 @@ class Connection(asyncio.BufferedProtocol):
     def flush(self) -> None:
         """Gives what is queued to the transport, in one piece if it is small."""
         self._write_due = False
-        if self._output.unsent_bytes and not self.closing and self._transport is not None:
-            self._output.give_to(self._transport)
-            if self._writing_paused:
-                self._count_stuck(self._transport.get_write_buffer_size())
+        output, transport = self._output, self._transport
+        if output.unsent_bytes and not self.closing and transport is not None:
+            if self._is_slicing or (output.unsent_bytes > SLICE_BYTES and output.is_sliceable(transport)):
+                self._is_slicing = self._is_bulk = True
+                if self._is_paced:
+                    self._send_slice_later()
+                elif not self._slice_due:
+                    self.send_slice()
+            else:
+                self._is_bulk = self._is_paced = False
+                output.give_to(transport)
+                if self._writing_paused:
+                    self._count_stuck(transport.get_write_buffer_size())
         if self._draining and self._first is None:
             self.close()
         elif self._blocked:
+            self._unblock()
+
+    def send_slice(self) -> None:
+        """Called in turn with others that have much to send, and when there is room again for what was sent last."""
+        self._slice_due = False
+        transport, output = self._transport, self._output
+        if self.closing or transport is None or not self._is_slicing:
+            return
+        if output.unsent_bytes:
+            has_room = output.give_slice(transport, self._size_of_slices().next(self._limits.unsent_bytes_max))
+            if transport.is_closing():
+                return
+            if not has_room:
+                transport.set_write_buffer_limits(high=0)  # so that it says when it has nothing left
+            elif output.unsent_bytes:
+                self._send_slice_later()
+        self._slice_sent(transport)
+
+    def _size_of_slices(self) -> SliceSize:
+        if self._slice_size is None:
+            self._slice_size = SliceSize(self._hub.slices)
+        return self._slice_size
+
+    def _send_slice_later(self) -> None:
+        if self._slice_due:
+            return
+        self._slice_due = True
+        if self._is_paced and self._size_of_slices().others_wait:
+            self._hub.slices.after_pause(self)
+        else:
+            self._hub.slices.later(self)
+
+    def _slice_sent(self, transport: asyncio.Transport) -> None:
+        limit_bytes = self._limits.unsent_bytes_max
+        unsent_bytes = self._output.unsent_bytes + transport.get_write_buffer_size()
+        self._count_stuck(unsent_bytes if unsent_bytes > limit_bytes else 0)
+        if not unsent_bytes:
+            self._is_slicing = self._is_paced = False
+            transport.set_write_buffer_limits(high=limit_bytes)
+        if self._blocked:
             self._unblock()
 
     # What the loop uses.
@@ -321,6 +355,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self.quiet_ticks = 0
+        if not self._is_bulk:
+            self._hub.slices.small_requests += 1
+            if self._slice_size is not None:
+                self._slice_size.own_requests += 1
         self._reader.received(nbytes)
         more = self._pump()
         self._since_yield += nbytes
@@ -330,9 +368,13 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_soon()
 
     def pause_writing(self) -> None:
-        self._writing_paused = self._blocked = True
+        if not self._is_slicing:
+            self._writing_paused = self._blocked = True
 
     def resume_writing(self) -> None:
+        if self._is_slicing:
+            self.send_slice()
+            return
         self._writing_paused = False
         self._count_stuck(0)
         self._unblock()

@@ -6,6 +6,7 @@ import logging
 from headrace.net.buffers import FrameBuffers
 from headrace.net.framing import READ_BYTES_MAX, SCRATCH_BYTES
 from headrace.net.limits import Limits, LogGate, RequestBudget
+from headrace.net.slices import Slices
 from headrace.net.turn import Turn
 
 log = logging.getLogger(__name__)
@@ -20,6 +21,7 @@ class Hub:
         self.limits = limits
         self.budget = RequestBudget(request_bytes_max, loop.call_soon)
         self.turn = Turn(loop.call_soon)
+        self.slices = Slices(loop)
         self.buffers = FrameBuffers()
         self.unsent_bytes = 0  # of connections whose clients do not take their answers
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))

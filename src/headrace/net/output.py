@@ -45,9 +45,30 @@ class Output:
         else:
             self._give_large(transport, parts)
 
+    def is_sliceable(self, transport: asyncio.Transport) -> bool:
+        """Where the socket can be used directly, and nothing is before what is here."""
+        return self.socket_fd >= 0 and not transport.get_write_buffer_size()
+
+    def give_slice(self, transport: asyncio.Transport, size: int) -> bool:
+        """About so many bytes, straight to the socket. False if it is full: then the transport has what it did not
+        take of them, and of the rest nothing is given before that is gone."""
+        if transport.get_write_buffer_size():
+            return False
+        parts, rest = _split(self._parts, size)
+        given = sum(map(len, parts))
+        try:
+            written = os.writev(self.socket_fd, parts)
+        except OSError:
+            written = 0  # full, or broken: then the transport finds out
+        self._parts = rest
+        self.unsent_bytes -= given
+        for part in _without_first(parts, written):
+            transport.write(part)
+        return written == given
+
     def _give_large(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
         """Straight to the socket where there is one: one call, and nothing is copied that the socket takes."""
-        if self.socket_fd >= 0 and not transport.get_write_buffer_size():
+        if self.is_sliceable(transport):
             try:
                 written = os.writev(self.socket_fd, parts[:IOV_MAX])
             except OSError:
@@ -55,6 +76,19 @@ class Output:
             parts = _without_first(parts, written)
         for part in _join_small(parts):
             transport.write(part)
+
+
+def _split(parts: list[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
+    """The first `size` bytes, if one call takes as many parts, and what is behind them."""
+    for index, part in enumerate(parts):
+        if index == IOV_MAX:
+            return parts[:index], parts[index:]
+        if size < len(part):
+            view = memoryview(part)
+            first = [*parts[:index], view[:size]] if size else parts[:index]
+            return first, [view[size:] if size else part, *parts[index + 1 :]]
+        size -= len(part)
+    return parts, []
 
 
 def _without_first(parts: list[Buffer], count: int) -> list[Buffer]:

@@ -197,6 +197,7 @@ class _Pending:
         reads = self._broker.tier_reads
         if reads is None or replica in self.refused:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        self._request.connection.pace()
         return reads.read(Want(replica, offset, self._is_committed), bytes_max, limit_offset, at_least_one)
 
     def _aborted(self, replica: Replica, offset: int, records: Buffer) -> list[AbortedTransaction] | ErrorCode:

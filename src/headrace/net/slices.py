@@ -1,0 +1,90 @@
+"""Large answers leave in slices, one in each turn of the loop: whoever sends small requests is served between them.
+
+Somebody who catches up takes megabytes at a time, and copying them to the socket takes as long as many small requests.
+Where nobody else has asked for anything for a while, an answer is one slice. What comes from the tier is in less of a
+hurry: while others ask, there is a pause after each slice of it.
+"""
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+SLICE_BYTES = 64 << 10
+"""While others ask for something. An answer up to this size leaves at once."""
+
+QUIET_S = 0.05
+QUIET_SLICES = 16
+"""For so long, and for so many slices, nobody else has asked for anything before it is believed that nobody does: a
+loop that was held up has heard nobody."""
+
+PAUSE_S = 0.001
+"""After a slice of what is in no hurry."""
+
+
+class Sender(Protocol):
+    def send_slice(self) -> None: ...
+
+
+class Slices:
+    """One per node: of all that have something large to send, one sends a slice per turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._waiting: deque[Sender] = deque()
+        self._is_due = False
+        self._paced: deque[Sender] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self.small_requests = 0
+        """Reads from connections whose last answer was small, ever: those that wait for whatever is sent meanwhile."""
+
+    def later(self, sender: Sender) -> None:
+        """In one of the next turns. A sender says so once until then."""
+        self._waiting.append(sender)
+        if not self._is_due:
+            self._is_due = True
+            self.loop.call_soon(self._next)
+
+    def after_pause(self, sender: Sender) -> None:
+        """The same, but most of the time is for others: of all that say this, one sends a slice after every pause."""
+        self._paced.append(sender)
+        if self._timer is None:
+            self._timer = self.loop.call_later(PAUSE_S, self._next_paced)
+
+    def _next(self) -> None:
+        sender = self._waiting.popleft()
+        self._is_due = bool(self._waiting)
+        if self._is_due:
+            self.loop.call_soon(self._next)
+        sender.send_slice()
+
+    def _next_paced(self) -> None:
+        sender = self._paced.popleft()
+        self._timer = self.loop.call_later(PAUSE_S, self._next_paced) if self._paced else None
+        sender.send_slice()
+
+
+class SliceSize:
+    """How much one connection sends at a time."""
+
+    __slots__ = ("_asked_s", "_seen", "_sent", "_slices", "own_requests")
+
+    def __init__(self, slices: Slices) -> None:
+        self._slices = slices
+        self._seen = slices.small_requests
+        self._asked_s = slices.loop.time()
+        self._sent = 0  # slices, since then
+        self.own_requests = 0
+        """Of those that `Slices` counts."""
+
+    @property
+    def others_wait(self) -> bool:
+        """Somebody may: small requests came on other connections, a moment ago."""
+        requests, now_s = self._slices.small_requests - self.own_requests, self._slices.loop.time()
+        if requests != self._seen:
+            self._seen, self._asked_s, self._sent = requests, now_s, 0
+        return self._sent < QUIET_SLICES or now_s - self._asked_s < QUIET_S
+
+    def next(self, bytes_max: int) -> int:
+        size = SLICE_BYTES if self.others_wait else bytes_max
+        self._sent += 1
+        return size

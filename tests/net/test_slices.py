@@ -1,0 +1,176 @@
+"""Large answers leave in slices while others ask for something, and at once while nobody does."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+from unittest.mock import patch
+
+from headrace.net.connection import Connection
+from headrace.net.limits import Limits
+from headrace.net.slices import PAUSE_S, QUIET_S, QUIET_SLICES, SLICE_BYTES, Slices, SliceSize
+from tests.net.loops import on_both_loops
+from tests.net.serving import Server, echo, framed, serving
+
+LARGE = bytes(range(256)) * (8 << 12)  # 8 MiB
+
+
+class Loop:
+    """Turns when the test says so."""
+
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.soon: list[Callable[[], None]] = []
+        self.later: list[tuple[float, Callable[[], None]]] = []
+
+    def time(self) -> float:
+        return self.now_s
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.soon.append(call)
+
+    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
+        self.later.append((delay_s, call))
+        return call
+
+    def turn(self) -> None:
+        calls, self.soon = self.soon, []
+        for call in calls:
+            call()
+
+
+class Sender:
+    def __init__(self) -> None:
+        self.sent = 0
+
+    def send_slice(self) -> None:
+        self.sent += 1
+
+
+def made() -> tuple[Loop, Slices]:
+    loop = Loop()
+    return loop, Slices(cast(asyncio.AbstractEventLoop, loop))
+
+
+def test_one_sends_in_each_turn() -> None:
+    loop, slices = made()
+    senders = [Sender() for _ in range(3)]
+    for sender in senders:
+        slices.later(sender)
+    sent = []
+    for _ in range(4):
+        loop.turn()
+        sent.append([sender.sent for sender in senders])
+    assert sent == [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
+
+
+def test_what_is_in_no_hurry_waits_between_slices_whoever_sends_them() -> None:
+    loop, slices = made()
+    senders = [Sender(), Sender()]
+    for sender in senders:
+        slices.after_pause(sender)
+    assert len(loop.later) == 1 and not loop.soon
+    loop.later.pop()[1]()
+    assert [sender.sent for sender in senders] == [1, 0]
+    ((delay_s, call),) = loop.later
+    assert delay_s == PAUSE_S
+    loop.later.clear()
+    call()
+    assert [sender.sent for sender in senders] == [1, 1] and not loop.later
+
+
+def test_slices_are_small_while_others_ask_and_whole_answers_after_a_while() -> None:
+    loop, slices = made()
+    size = SliceSize(slices)
+
+    def quiet(seconds: float, count: int) -> None:
+        loop.now_s += seconds
+        for _ in range(count):
+            assert size.next(1 << 20) == SLICE_BYTES
+
+    quiet(0, QUIET_SLICES)
+    loop.now_s += 2 * QUIET_S
+    assert size.next(1 << 20) == 1 << 20
+    slices.small_requests += 1
+    size.own_requests += 1
+    assert size.next(1 << 20) == 1 << 20, "it was its own"
+    slices.small_requests += 1
+    quiet(0, 2 * QUIET_SLICES)
+    loop.now_s += 2 * QUIET_S
+    assert size.next(1 << 20) == 1 << 20
+    slices.small_requests += 1
+    quiet(0, 1)
+    quiet(2 * QUIET_S, QUIET_SLICES - 1)
+    assert size.next(1 << 20) == 1 << 20
+
+
+def answer_large(connection: Connection, frame: bytearray) -> None:
+    """`l` asks for much, `p` for much that is in no hurry, anything else is echoed."""
+    if bytes(frame) in (b"l", b"p"):
+        if bytes(frame) == b"p":
+            connection.pace()
+        connection.open_reply().send([framed(LARGE)[:4], LARGE[: 5 << 20], memoryview(LARGE)[5 << 20 :]])
+    else:
+        echo(connection, frame)
+
+
+@contextmanager
+def writing() -> Iterator[list[int]]:
+    """How much is given to sockets at a time."""
+    sizes: list[int] = []
+    really = os.writev
+
+    def writev(fd: int, parts: list[bytes]) -> int:
+        sizes.append(sum(map(len, parts)))
+        return really(fd, parts)
+
+    with patch("headrace.net.output.os.writev", writev):
+        yield sizes
+
+
+async def ask_again_and_again(server: Server, answered: list[bytes]) -> None:
+    client = await server.open()
+    while True:
+        client.send(b"small")
+        answered.append(await client.receive())
+
+
+@on_both_loops
+async def test_others_are_answered_between_slices() -> None:
+    for kind in (b"l", b"p"):
+        answered: list[bytes] = []
+        async with serving(answer_large, Limits(unsent_bytes_max=64 << 20)) as server:
+            asking = asyncio.create_task(ask_again_and_again(server, answered))
+            client = await server.open()
+            with writing() as sizes:
+                client.send(kind, b"next", kind, b"last")
+                assert await client.receive() == LARGE and await client.receive() == b"next"
+                assert await client.receive() == LARGE and await client.receive() == b"last"
+            asking.cancel()
+        assert len(answered) > 20
+        assert len(sizes) > 40 and max(sizes) <= SLICE_BYTES
+
+
+@on_both_loops
+async def test_an_answer_is_one_slice_where_nobody_else_asks() -> None:
+    async with serving(answer_large, Limits(unsent_bytes_max=64 << 20)) as server:
+        client = await server.open()
+        with writing() as sizes:
+            for _ in range(6):
+                client.send(b"p")
+                assert await client.receive() == LARGE
+    assert max(sizes) > len(LARGE) // 2
+
+
+@on_both_loops
+async def test_a_client_that_goes_away_in_the_middle_harms_nobody() -> None:
+    async with serving(answer_large) as server:
+        gone, other = await server.open(), await server.open()
+        gone.send(b"p", b"l")
+        await gone.reader.readexactly(3 * SLICE_BYTES)
+        gone.writer.transport.abort()
+        await server.has_connections(1)
+        other.send(b"l")
+        assert await other.receive() == LARGE
+        assert server.hub.unsent_bytes == 0
