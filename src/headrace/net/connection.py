@@ -12,7 +12,8 @@ from headrace.net.hub import Hub
 from headrace.net.limits import SHORT_ANSWER_BYTES, Limits
 from headrace.net.output import Output
 from headrace.net.reply import Reply
-from headrace.net.slices import SLICE_BYTES, SliceSize
+from headrace.net.slices import SLICE_BYTES
+from headrace.net.slicing import Slicing
 from headrace.wire.errors import ProtocolError
 
 log = logging.getLogger(__name__)
@@ -44,8 +45,6 @@ class Connection(asyncio.BufferedProtocol):
         "_in_flight_bytes",
         "_in_pump",
         "_is_bulk",
-        "_is_paced",
-        "_is_slicing",
         "_last",
         "_limits",
         "_on_closed",
@@ -57,8 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         "_reader",
         "_resume_due",
         "_since_yield",
-        "_slice_due",
-        "_slice_size",
+        "_slicing",
         "_stuck_bytes",
         "_transport",
         "_write_due",
@@ -103,10 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._output = Output()
         self._write_due = False  # the turn knows of us
         self._is_bulk = False  # the last answer was large
-        self._is_paced = False
-        self._is_slicing = False  # of what is queued, or was last, some has been sent, or is in the transport
-        self._slice_due = False
-        self._slice_size: SliceSize | None = None
+        self._slicing: Slicing | None = None
         self._in_pump = False
         self._blocked = False
         self._paused = False
@@ -213,7 +208,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def pace(self) -> None:
         """What is answered now is in no hurry: while others ask for something, they come first."""
-        self._is_paced = True
+        if self._transport is not None:
+            self._in_slices(self._transport).is_paced = True
 
     @property
     def idle(self) -> bool:
@@ -267,59 +263,32 @@ class Connection(asyncio.BufferedProtocol):
         self._write_due = False
         output, transport = self._output, self._transport
         if output.unsent_bytes and not self.closing and transport is not None:
-            if self._is_slicing or (output.unsent_bytes > SLICE_BYTES and output.is_sliceable(transport)):
-                self._is_slicing = self._is_bulk = True
-                if self._is_paced:
-                    self._send_slice_later()
-                elif not self._slice_due:
-                    self.send_slice()
+            slicing = self._slicing
+            if slicing is not None and slicing.is_active:
+                slicing.flush()
+            elif output.unsent_bytes > SLICE_BYTES and output.is_sliceable(transport):
+                self._is_bulk = True
+                self._in_slices(transport).flush()
             else:
-                self._is_bulk = self._is_paced = False
+                self._is_bulk = False
                 output.give_to(transport)
                 if self._writing_paused:
                     self._count_stuck(transport.get_write_buffer_size())
+                if slicing is not None:
+                    slicing.is_paced = False
         if self._draining and self._first is None:
             self.close()
         elif self._blocked:
             self._unblock()
 
-    def send_slice(self) -> None:
-        """Called in turn with others that have much to send, and when there is room again for what was sent last."""
-        self._slice_due = False
-        transport, output = self._transport, self._output
-        if self.closing or transport is None or not self._is_slicing:
-            return
-        if output.unsent_bytes:
-            has_room = output.give_slice(transport, self._size_of_slices().next(self._limits.unsent_bytes_max))
-            if transport.is_closing():
-                return
-            if not has_room:
-                transport.set_write_buffer_limits(high=0)  # so that it says when it has nothing left
-            elif output.unsent_bytes:
-                self._send_slice_later()
-        self._slice_sent(transport)
+    def _in_slices(self, transport: asyncio.Transport) -> Slicing:
+        if self._slicing is None:
+            bytes_max = self._limits.unsent_bytes_max
+            self._slicing = Slicing(self._output, transport, self._hub.slices, bytes_max, self._slice_sent)
+        return self._slicing
 
-    def _size_of_slices(self) -> SliceSize:
-        if self._slice_size is None:
-            self._slice_size = SliceSize(self._hub.slices)
-        return self._slice_size
-
-    def _send_slice_later(self) -> None:
-        if self._slice_due:
-            return
-        self._slice_due = True
-        if self._is_paced and self._size_of_slices().others_wait:
-            self._hub.slices.after_pause(self)
-        else:
-            self._hub.slices.later(self)
-
-    def _slice_sent(self, transport: asyncio.Transport) -> None:
-        limit_bytes = self._limits.unsent_bytes_max
-        unsent_bytes = self._output.unsent_bytes + transport.get_write_buffer_size()
-        self._count_stuck(unsent_bytes if unsent_bytes > limit_bytes else 0)
-        if not unsent_bytes:
-            self._is_slicing = self._is_paced = False
-            transport.set_write_buffer_limits(high=limit_bytes)
+    def _slice_sent(self, unsent_bytes: int) -> None:
+        self._count_stuck(unsent_bytes if unsent_bytes > self._limits.unsent_bytes_max else 0)
         if self._blocked:
             self._unblock()
 
@@ -340,6 +309,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, _exc: Exception | None) -> None:
         self.closed = self.closing = self._blocked = True
+        self._slicing = None
         self._output.socket_fd = -1
         self._output.clear()
         self._budget.leave(self)
@@ -357,8 +327,8 @@ class Connection(asyncio.BufferedProtocol):
         self.quiet_ticks = 0
         if not self._is_bulk:
             self._hub.slices.small_requests += 1
-            if self._slice_size is not None:
-                self._slice_size.own_requests += 1
+            if self._slicing is not None:
+                self._slicing.size.own_requests += 1
         self._reader.received(nbytes)
         more = self._pump()
         self._since_yield += nbytes
@@ -368,12 +338,12 @@ class Connection(asyncio.BufferedProtocol):
             self._resume_soon()
 
     def pause_writing(self) -> None:
-        if not self._is_slicing:
+        if self._slicing is None or not self._slicing.is_active:
             self._writing_paused = self._blocked = True
 
     def resume_writing(self) -> None:
-        if self._is_slicing:
-            self.send_slice()
+        if self._slicing is not None and self._slicing.is_active:
+            self._slicing.send_slice()
             return
         self._writing_paused = False
         self._count_stuck(0)
