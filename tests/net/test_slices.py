@@ -9,8 +9,9 @@ from unittest.mock import patch
 
 from headrace.net.connection import Connection
 from headrace.net.limits import Limits
+from headrace.net.output import Output
 from headrace.net.slices import PAUSE_S, QUIET_S, QUIET_SLICES, SLICE_BYTES, Slices, SliceSize
-from tests.net.loops import on_both_loops
+from tests.net.loops import on_both_loops, until
 from tests.net.serving import Server, echo, framed, serving
 
 LARGE = bytes(range(256)) * (8 << 12)  # 8 MiB
@@ -174,3 +175,42 @@ async def test_a_client_that_goes_away_in_the_middle_harms_nobody() -> None:
         other.send(b"l")
         assert await other.receive() == LARGE
         assert server.hub.unsent_bytes == 0
+
+
+def test_what_is_sent_of_a_part_is_held_as_long_as_its_rest() -> None:
+    output = Output()
+    with patch("headrace.net.output.os.writev", lambda _fd, parts: sum(map(len, parts))):
+        output.add([bytes(10), bytes(100), bytes(50)])
+        transport = cast(asyncio.Transport, Idle())
+        held = []
+        for size in (5, 25, 30, 60, 40):
+            assert output.give_slice(transport, size)
+            held.append((output.unsent_bytes, output.held_bytes))
+    assert held == [(155, 160), (130, 150), (100, 150), (40, 50), (0, 0)]
+
+
+class Idle:
+    """A transport with nothing to send."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+@on_both_loops
+async def test_an_answer_is_counted_whole_until_it_is_read() -> None:
+    """Also while its connection may go on asking, and while little of it is left: all of it is in memory."""
+    await counted_until_read(b"l")
+    await counted_until_read(b"p")
+
+
+async def counted_until_read(kind: bytes) -> None:
+    async with serving(answer_large, Limits(unsent_bytes_max=64 << 20)) as server:
+        silent = await server.open()
+        reading = cast(asyncio.ReadTransport, silent.writer.transport)
+        reading.pause_reading()
+        silent.send(*[kind] * 4)  # more than the kernel takes
+        await until(lambda: server.hub.unsent_bytes > 2 * len(LARGE))
+        reading.resume_reading()
+        for _ in range(4):
+            assert await silent.receive() == LARGE
+        await until(lambda: server.hub.unsent_bytes == 0)

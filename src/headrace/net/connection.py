@@ -284,11 +284,11 @@ class Connection(asyncio.BufferedProtocol):
     def _in_slices(self, transport: asyncio.Transport) -> Slicing:
         if self._slicing is None:
             bytes_max = self._limits.unsent_bytes_max
-            self._slicing = Slicing(self._output, transport, self._hub.slices, bytes_max, self._slice_sent)
+            self._slicing = Slicing(self._output, transport, self._hub.slices, bytes_max, self._held_in_slices)
         return self._slicing
 
-    def _slice_sent(self, unsent_bytes: int) -> None:
-        self._count_stuck(unsent_bytes if unsent_bytes > self._limits.unsent_bytes_max else 0)
+    def _held_in_slices(self, size: int) -> None:
+        self._count_stuck(size)
         if self._blocked:
             self._unblock()
 

@@ -16,10 +16,11 @@ IOV_MAX = 1024
 class Output:
     """Parts in the order in which they leave. `socket_fd` is that of a plain socket, or -1 where there is none."""
 
-    __slots__ = ("_parts", "socket_fd", "unsent_bytes")
+    __slots__ = ("_parts", "_sent_of_first", "socket_fd", "unsent_bytes")
 
     def __init__(self) -> None:
         self._parts: list[Buffer] = []
+        self._sent_of_first = 0  # bytes; they stay in memory for as long as the rest of their part
         self.unsent_bytes = 0  # that the transport was not given yet
         self.socket_fd = -1
 
@@ -30,14 +31,19 @@ class Output:
             size += len(part)
         self.unsent_bytes = size
 
+    @property
+    def held_bytes(self) -> int:
+        """What is kept in memory for what is unsent."""
+        return self.unsent_bytes + self._sent_of_first
+
     def clear(self) -> None:
         self._parts.clear()
-        self.unsent_bytes = 0
+        self.unsent_bytes = self._sent_of_first = 0
 
     def give_to(self, transport: asyncio.Transport) -> None:
         """All of it."""
         parts, self._parts = self._parts, []
-        size, self.unsent_bytes = self.unsent_bytes, 0
+        size, self.unsent_bytes, self._sent_of_first = self.unsent_bytes, 0, 0
         if len(parts) == 1:
             transport.write(parts[0])
         elif size <= JOIN_BYTES_MAX:
@@ -54,8 +60,9 @@ class Output:
         take of them, and of the rest nothing is given before that is gone."""
         if transport.get_write_buffer_size():
             return False
-        parts, rest = _split(self._parts, size)
+        parts, rest, of_first = _split(self._parts, size)
         given = sum(map(len, parts))
+        self._sent_of_first = of_first + self._sent_of_first if of_first == given else of_first
         try:
             written = os.writev(self.socket_fd, parts)
         except OSError:
@@ -78,17 +85,19 @@ class Output:
             transport.write(part)
 
 
-def _split(parts: list[Buffer], size: int) -> tuple[list[Buffer], list[Buffer]]:
-    """The first `size` bytes, if one call takes as many parts, and what is behind them."""
+def _split(parts: list[Buffer], size: int) -> tuple[list[Buffer], list[Buffer], int]:
+    """The first `size` bytes, if one call takes as many parts, what is behind them, and how many of the former belong
+    to the part that the latter begins with."""
     for index, part in enumerate(parts):
         if index == IOV_MAX:
-            return parts[:index], parts[index:]
+            return parts[:index], parts[index:], 0
         if size < len(part):
+            if not size:
+                return parts[:index], parts[index:], 0
             view = memoryview(part)
-            first = [*parts[:index], view[:size]] if size else parts[:index]
-            return first, [view[size:] if size else part, *parts[index + 1 :]]
+            return [*parts[:index], view[:size]], [view[size:], *parts[index + 1 :]], size
         size -= len(part)
-    return parts, []
+    return parts, [], 0
 
 
 def _without_first(parts: list[Buffer], count: int) -> list[Buffer]:

@@ -8,9 +8,9 @@ from headrace.net.slices import Slices, SliceSize
 
 
 class Slicing:
-    """`sent` is told after every slice how much is left, in the transport too."""
+    """`held` is told before the first slice, and after every one, how much memory its unsent bytes take."""
 
-    __slots__ = ("_bytes_max", "_is_due", "_output", "_sent", "_slices", "_transport", "is_active", "is_paced", "size")
+    __slots__ = ("_bytes_max", "_held", "_is_due", "_output", "_slices", "_transport", "is_active", "is_paced", "size")
 
     def __init__(
         self,
@@ -18,13 +18,13 @@ class Slicing:
         transport: asyncio.Transport,
         slices: Slices,
         bytes_max: int,
-        sent: Callable[[int], None],
+        held: Callable[[int], None],
     ) -> None:
         self._output = output
         self._transport = transport
         self._slices = slices
         self._bytes_max = bytes_max
-        self._sent = sent
+        self._held = held
         self._is_due = False
         self.size = SliceSize(slices)
         self.is_active = False
@@ -36,6 +36,7 @@ class Slicing:
         """There is more to send."""
         self.is_active = True
         if self.is_paced:
+            self._held(self._output.held_bytes + self._transport.get_write_buffer_size())
             self._later()
         elif not self._is_due:
             self.send_slice()
@@ -54,11 +55,11 @@ class Slicing:
                 transport.set_write_buffer_limits(high=0)  # so that it says when it has nothing left
             elif output.unsent_bytes:
                 self._later()
-        unsent_bytes = output.unsent_bytes + transport.get_write_buffer_size()
-        if not unsent_bytes:
+        held_bytes = output.held_bytes + transport.get_write_buffer_size()
+        if not held_bytes:
             self.is_active = self.is_paced = False
             transport.set_write_buffer_limits(high=self._bytes_max)
-        self._sent(unsent_bytes)
+        self._held(held_bytes)
 
     def _later(self) -> None:
         if self._is_due:
