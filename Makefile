@@ -82,7 +82,7 @@ hunt: setup kafka-jars
 	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) HUNT_SEEDS=$(SEEDS) $(BIN)/python -m pytest --timeout=0 -s \
 		--hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
 
-bench: setup kafka-jars gcc
+bench: setup kafka-jars gcc spark
 	@$(BIN)/python -m bench $(ARGS)
 
 docs: setup

@@ -1,7 +1,7 @@
 """`make bench`: Apache Kafka and Headrace on this machine, driven by the same programs in interleaved rounds.
 
 python -m bench [--quick] [--broker kafka|headrace] [--write]
-                [--only start,produce,one,catch-up,idle,cluster,owners,tier]
+                [--only start,produce,one,catch-up,idle,cluster,owners,tier,spark]
 """
 
 import argparse
@@ -19,10 +19,12 @@ from bench.owners import SETTINGS as OWNERS_SETTINGS
 from bench.owners import OwnersResults, measure, owners_markdown
 from bench.plot import svg
 from bench.raw import RawClient
-from bench.report import CLUSTER, ONE_NODE, OWNERS, TIER, markdown, replace_figures
+from bench.report import CLUSTER, ONE_NODE, OWNERS, SPARK, TIER, markdown, replace_figures
 from bench.results import HEADRACE, Goal, Results
 from bench.rounds import Workload, run
 from bench.sessions import cpu_share, idle_partitions, stall_during_scrapes, wait_until_quiet
+from bench.spark import measure as measure_spark
+from bench.spark import spark_markdown
 from bench.startup import machine, start_up
 from bench.tier import measure as measure_tier
 from bench.tier import tier_markdown
@@ -43,11 +45,13 @@ PLOT = Path("docs/performance.svg")
 CLUSTER_PLOT = Path("docs/performance-cluster.svg")
 OWNERS_PLOT = Path("docs/performance-owners.svg")
 TIER_PLOT = Path("docs/performance-tier.svg")
+SPARK_PLOT = Path("docs/performance-spark.svg")
 ONE_NODE_SECTIONS = ("start", "produce", "one", "catch-up", "idle")
 CLUSTER_SECTION = "cluster"
 OWNERS_SECTION = "owners"
 TIER_SECTION = "tier"
-SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION, OWNERS_SECTION, TIER_SECTION)
+SPARK_SECTION = "spark"
+SECTIONS = (*ONE_NODE_SECTIONS, CLUSTER_SECTION, OWNERS_SECTION, TIER_SECTION, SPARK_SECTION)
 MAKERS = {"kafka": kafka_broker, "headrace": headrace_broker}
 
 
@@ -152,6 +156,11 @@ def main(words: list[str]) -> None:
             print(f"{TIER_SECTION}:", file=sys.stderr, flush=True)
             tier = measure_tier(scratch, machine(), options.quick)
             tell("performance-tier", TIER, tier_markdown(tier), tier.goals(), TIER_PLOT if options.write else None)
+        if SPARK_SECTION in wanted and not options.broker:
+            print(f"{SPARK_SECTION}:", file=sys.stderr, flush=True)
+            spark = measure_spark(scratch, machine(), options.quick)
+            plot = SPARK_PLOT if options.write else None
+            tell("performance-spark", SPARK, spark_markdown(spark), spark.goals(), plot)
     finally:
         shutil.rmtree(scratch)
 

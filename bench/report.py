@@ -8,7 +8,7 @@ from bench.results import HEADRACE, KAFKA, Goal, Results
 from bench.rounds import Measured
 from bench.sessions import IdlePartitions
 
-ONE_NODE, CLUSTER, OWNERS, TIER = "`make bench`", "the cluster", "the owners", "the tier"
+ONE_NODE, CLUSTER, OWNERS, TIER, SPARK = "`make bench`", "the cluster", "the owners", "the tier", "Spark"
 """Whose figures stand between two marks of the document."""
 NONE = "-"
 
