@@ -3,14 +3,17 @@
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli import output, pipeline
-from headrace.pipeline.replica_reading import TIER, Piece
+from headrace.pipeline.replica_reading import TIER, Piece, Segment
+from headrace.pipeline.verify import tasks_of
 from headrace.pipeline.verify_plan import Held, PartitionPlan, _check_reach, _cut
 from headrace.pipeline.verify_report import Found, Report, Row
+from tests.tier.rows import row
 
 
 def plan(*held: tuple[int, int]) -> PartitionPlan:
@@ -46,6 +49,18 @@ def test_the_pieces_of_a_replica_are_all_of_it_once_and_cut_where_others_are(
                 assert any((one.start, one.end) == (piece.start, piece.end) for one in mine[node])
     if len(held) > 1 and held[0] == held[1]:
         assert [p[2:] for p in mine[1]] == [p[2:] for p in mine[2]]
+
+
+def test_small_segments_share_a_task_and_so_do_the_replicas_of_them() -> None:
+    sizes = {(0, 10): 30, (10, 20): 30, (20, 30): 50, (30, 40): 100}
+    remote = [
+        Piece(0, TIER, start, end, Segment("", "", msgspec.structs.replace(row(start, start, end - 1), bytes=size)))
+        for (start, end), size in sizes.items()
+    ]
+    replica = [Piece(0, 1, start, end) for start, end in [*sizes, (40, 50), (50, 60)]]
+    tasks = tasks_of([*remote, *replica], bytes_max=100)
+    assert [piece for some in tasks for piece in some] == [*remote, *replica]
+    assert [len(some) for some in tasks] == [2, 1, 1, 2, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every replica of a topic, and its segments in the tier, read and compared: a job on Spark with one task per piece.
+"""Every replica of a topic, and its segments in the tier, read and compared: a job on Spark.
 
 from headrace.pipeline.verify import VerifyOptions, run
 report = run(VerifyOptions("orders"))
@@ -52,7 +52,7 @@ class VerifyOptions:
 
 
 Progress = Callable[[int, int], None]
-"""Pieces that are done, and all."""
+"""Tasks that are done, and all."""
 
 
 def run(
@@ -71,7 +71,9 @@ def run(
     try:
         pieces = plan.pieces
         topic = plan.topic
-        stretches = _spread(chosen, pieces, lambda piece: check(topic, piece), progress)
+        tasks = tasks_of(pieces, options.piece_bytes)
+        done = _spread(chosen, tasks, lambda some: [check(topic, piece) for piece in some], progress)
+        stretches = [stretch for some in done for stretch in some]
         report = _Judging(plan, dict(zip(pieces, stretches, strict=True))).report()
         unequal = _unequal(plan, stretches)
         if unequal:
@@ -84,6 +86,25 @@ def run(
     report = _without_what_expired(options, plan, report)
     report.seconds = (clock.monotonic_ms() - began_ms) / 1000
     return report
+
+
+def tasks_of(pieces: Sequence[Piece], bytes_max: int) -> list[list[Piece]]:
+    """In their order. A task costs Spark more than a small segment: it gets as many as have so many bytes together."""
+    sizes = {
+        (piece.partition, piece.start, piece.end): piece.segment.row.bytes
+        for piece in pieces
+        if piece.segment is not None
+    }
+    tasks: list[list[Piece]] = []
+    room_bytes = 0
+    for piece in pieces:
+        size = sizes.get((piece.partition, piece.start, piece.end), bytes_max)
+        if size > room_bytes:
+            tasks.append([])
+            room_bytes = bytes_max
+        tasks[-1].append(piece)
+        room_bytes -= size
+    return tasks
 
 
 def _spread(spark: "SparkSession", items: Sequence[T], work: Callable[[T], R], progress: Progress) -> list[R]:
@@ -298,4 +319,4 @@ def _without_what_expired(options: VerifyOptions, plan: Plan, report: Report) ->
     return report
 
 
-__all__ = ["Report", "VerifyOptions", "chains", "differences", "fit", "run"]
+__all__ = ["Report", "VerifyOptions", "chains", "differences", "fit", "run", "tasks_of"]
