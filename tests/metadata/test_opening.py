@@ -12,7 +12,7 @@ from headrace.metadata.sqlite import SqliteStore
 from headrace.metadata.store import Cmp, MetadataStoreError, Put
 from headrace.system import SystemClock, ThreadOffload
 from tests.servers.etcd import EtcdCluster
-from tests.servers.process import free_port
+from tests.servers.process import lasting_port
 
 
 async def test_a_file_is_opened_by_its_name(tmp_path: Path, offload: ThreadOffload) -> None:
@@ -36,7 +36,7 @@ async def test_an_etcd_that_is_not_there_is_reported_in_one_sentence(
     offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(etcd_members, "READY_S_MAX", 0.2)
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{lasting_port()}"
     with pytest.raises(MetadataStoreError, match=f"^No etcd can be reached at {address}$"):
         await open_store(f"etcd://{address}", offload, SystemClock())
 

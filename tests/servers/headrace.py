@@ -4,12 +4,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests.servers.process import BrokerProcess, free_port
+from tests.servers.process import BrokerProcess, lasting_port
 
 
 def headrace_broker(directory: Path, settings: Mapping[str, str] | None = None) -> BrokerProcess:
     directory.mkdir(parents=True, exist_ok=True)
-    port, metrics_port = free_port(), free_port()
+    port, metrics_port = lasting_port(), lasting_port()
     program = Path(sys.executable).with_name("headrace")
     command = [str(program), "serve", "--node-id", "1", "--listen", f"127.0.0.1:{port}"]
     command += ["--data", str(directory / "data"), "--metadata", f"sqlite:{directory / 'metadata.db'}"]

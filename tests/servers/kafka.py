@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.servers.process import BrokerProcess, free_port, lasting_port
+from tests.servers.process import BrokerProcess, lasting_port
 
 ROOT = Path(__file__).resolve().parents[2]
 JARS = ROOT / ".tools" / "kafka" / "libs"
@@ -32,7 +32,7 @@ def class_path() -> str:
 
 def kafka_broker(directory: Path, settings: Mapping[str, str] | None = None) -> BrokerProcess:
     """Formats the directory when it is new."""
-    return _kafka_node(directory, 1, {1: _Ports(free_port(), free_port())}, settings or {})
+    return _kafka_node(directory, 1, {1: _Ports(lasting_port(), lasting_port())}, settings or {})
 
 
 def kafka_nodes(directory: Path, count: int, settings: Mapping[str, str] | None = None) -> list[BrokerProcess]:

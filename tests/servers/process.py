@@ -22,15 +22,9 @@ class BrokerFailed(RuntimeError):
     """The broker ended, or did not answer in time; the message ends with the tail of its log."""
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def lasting_port() -> int:
-    """For a server that goes away and comes back: below the ports that the system gives to clients in the meantime."""
+    """For a server that is started in a moment, or goes away and comes back: below the ports that the system gives to
+    clients in the meantime."""
     with socket.socket() as probe:
         while True:
             port = random.randrange(*LASTING_PORTS)

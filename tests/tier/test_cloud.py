@@ -10,7 +10,7 @@ from headrace.system import SystemRandom, ThreadOffload
 from headrace.tier import cloud
 from headrace.tier.opening import open_object_store
 from headrace.tier.store import FilePart, ObjectExists, ObjectStore, SourceUnreadable, StoreUnavailable
-from tests.servers.process import free_port
+from tests.servers.process import lasting_port
 from tests.servers.s3 import S3Server
 
 
@@ -48,7 +48,7 @@ async def test_a_server_that_is_away_is_unavailable_in_one_line(
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "x")
-    url = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{free_port()}"
+    url = f"s3://bucket/prefix?endpoint=http://127.0.0.1:{lasting_port()}"
     store = open_object_store(url, OsFiles(8), offload, SystemRandom())
     for call in (store.put("c/a", [b"a"]), store.get("c/a", 0, 1), store.size("c/a"), store.delete("c/a")):
         with pytest.raises(StoreUnavailable) as told:
