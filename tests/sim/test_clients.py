@@ -12,10 +12,10 @@ from headrace.sim.run import Scenario, run_seed
 from tests.sim.planted import DRIVING, GROUPING, OWNING, TIERED, TRANSACTING
 from tests.sim.search import told
 
-TRANSACTING_SEEDS = 30
-DRIVING_SEEDS = 30
-OWNING_SEEDS = 30
-GROUPING_SEEDS = 30
+TRANSACTING_SEEDS = 10
+DRIVING_SEEDS = 10
+OWNING_SEEDS = 10
+GROUPING_SEEDS = 10
 TIERED_SEEDS = 10
 PARTS = 10
 FIRST_SEED = 5_000
