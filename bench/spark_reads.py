@@ -102,14 +102,14 @@ class Reading:
 
     def _read(self, kind: Rows, action: str, way: str) -> Spent:
         frame = self._frame(kind, way)
-        broker = self._brokers.get(way)
+        broker = self._brokers.get(way, self._brokers[HOT])
         expected, counted = self.reads.rows(kind, way), expected_rows(action, kind.record_bytes)
 
         def job() -> None:
             found = act(frame, action, self._scratch / "out.parquet")
             assert found is None or found == expected * counted, f"{way}: {found} of {expected * counted}"
 
-        return spent(self._spark, job, broker.cpu_s if broker is not None else lambda: 0.0)
+        return spent(self._spark, job, broker, [one.pid for one in self._brokers.values()])
 
     def _frame(self, kind: Rows, way: str) -> DataFrame:
         if way == PARQUET:

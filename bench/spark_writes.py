@@ -46,7 +46,7 @@ def write_in_turn(
             elif sink != STOCK:
                 options |= FAST_WRITER
             writer = rows.write.format("headrace" if sink in (ONCE, AT_LEAST) else "kafka").mode("append")
-            one = spent(spark, writer.options(**options).save, broker.cpu_s)
+            one = spent(spark, writer.options(**options).save, broker, [headrace.pid, kafka.pid])
             _say(f"sink, {sink} | {one.wall_s:.1f} s, CPU {one.cpu_s:.1f} s")
             if number:
                 found[sink].append(one)
