@@ -1,4 +1,4 @@
-"""A node that heard nothing for so long that the store has forgotten what happened: it loads everything, and goes on."""
+"""A node that heard nothing for so long that the store forgot what happened: it loads everything, and goes on."""
 
 import pytest
 
