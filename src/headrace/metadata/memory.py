@@ -38,7 +38,7 @@ class Fault(Enum):
     UNKNOWN_APPLIED = "it is written, and the caller cannot know"
     UNKNOWN_LATE = "it is tried at the next apply_late(), and the caller cannot know"
     UNKNOWN_LATE_BY_ITSELF = "it is tried late_ms later, and the caller cannot know"
-    TWICE = "it is written, the caller is told so, and a copy of it is tried late_ms later"
+    UNKNOWN_TWICE = "it is written, a copy of it is tried late_ms later, and the caller cannot know"
 
 
 class MemoryStore:
@@ -104,11 +104,9 @@ class MemoryStore:
                 self._late.append((when, puts, deletes))
             case Fault.UNKNOWN_LATE_BY_ITSELF:
                 self._apply_by_itself((when, puts, deletes))
-            case Fault.TWICE:
-                result = self.data.txn(when, puts, deletes)
+            case Fault.UNKNOWN_TWICE:
+                self._apply((when, puts, deletes))
                 self._apply_by_itself((when, puts, deletes))
-                await self._return()
-                return result
             case Fault.UNKNOWN_DROPPED:
                 pass
         await self._return()
