@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headrace import __version__
+from headrace.metadata import records
 from headrace.testing import Cluster
 from headrace.wire.apis import APIS
 from tools import compatibility, file_map
@@ -51,6 +52,15 @@ def test_the_first_screen_of_promises_says_what_each_acknowledgement_is_worth() 
     first_screen = (ROOT / "docs" / "PROMISES.md").read_text().splitlines()[:SCREEN_LINES]
     for word in ("`acks=0`", "`acks=1`", "`acks=all`", "fsync", "crash", "power cut"):
         assert any(word in line for line in first_screen), word
+
+
+def test_whoever_shares_an_etcd_is_told_every_key_that_is_ours() -> None:
+    page = (ROOT / "docs" / "DEPLOYING.md").read_text()
+    keys = [key.decode() for key in vars(records).values() if isinstance(key, bytes) and key.startswith(b"/")]
+    assert "/p/" in keys
+    for key in keys:
+        first = re.match(r"/\w+/?", key)
+        assert first is not None and f"`{first[0]}`" in page, key
 
 
 def test_the_readme_begins_with_three_commands() -> None:

@@ -64,7 +64,7 @@ async def withdraw(data: str, metadata: str, timeout_s: float) -> Withdrawn:
     offload = ThreadOffload()
     try:
         async with asyncio.timeout(timeout_s):
-            store = await open_store(metadata, offload, SystemClock())
+            store = await open_store(metadata, offload, SystemClock(), may_create=False)
             try:
                 return Withdrawn(dead.node_id, await _withdraw_patiently(store, dead))
             finally:

@@ -1,5 +1,6 @@
 """`headrace cluster` as people read it; what it asks of real processes is in test_up_brokers.py."""
 
+import asyncio
 import json
 import time
 from typing import Any
@@ -8,8 +9,9 @@ import pytest
 
 from headrace.cli import cluster, cluster_status
 from headrace.cli.asking import Told
-from headrace.client import PartitionDescription, TopicDescription
-from tests.cli.programs import headrace
+from headrace.client import Consumer, PartitionDescription, TopicDescription
+from headrace.model import TopicPartition
+from tests.cli.programs import PATIENCE_S, headrace
 
 
 def partition(**other: Any) -> dict[str, Any]:
@@ -86,6 +88,26 @@ def test_one_broker_is_a_cluster_too(bootstrap: str, topic: str) -> None:
     assert lines[1] == "The topic is not tiered: the log begins where its leader has it on its own disk"
     assert json.loads(headrace("cluster", "why", topic, "0", "--json", *asking).stdout)["held_back"] is False
     assert "there is no partition" in headrace("cluster", "why", topic, "1", *asking).said
+
+
+def test_consumers_are_told_apart_by_what_they_call_themselves_and_where_they_are(bootstrap: str, topic: str) -> None:
+    async def places() -> dict[str, str]:
+        """Where two consumers are, which have a session when their first fetch has been answered."""
+        found: dict[str, str] = {}
+        async with Consumer(bootstrap, client_id="billing") as one, Consumer(bootstrap, client_id="audit") as other:
+            for consumer in (one, other):
+                consumer.assign([TopicPartition(topic, 0)])
+            async with asyncio.timeout(PATIENCE_S):
+                while not found.keys() >= {"billing", "audit"}:
+                    await asyncio.gather(one.poll(200), other.poll(200))
+                    done = await asyncio.to_thread(headrace, "cluster", "sessions", "--bootstrap", bootstrap)
+                    rows = [line.split() for line in done.stdout.decode().splitlines()[1:]]
+                    found = {row[2]: row[3] for row in rows if row[1] == "consumer"}
+        return found
+
+    assert headrace("topic", "create", topic, "--bootstrap", bootstrap).returncode == 0
+    found = asyncio.run(places())
+    assert found["billing"] != found["audit"] and ":" in found["billing"]
 
 
 def test_an_election_of_a_partition_that_is_not_there_fails(bootstrap: str) -> None:

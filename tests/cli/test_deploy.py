@@ -67,6 +67,18 @@ def test_the_settings_are_ones_that_there_are() -> None:
     assert (config.default_replication_factor, config.min_insync_replicas) == (3, 2)
 
 
+def test_the_etcd_of_the_documentation_has_options_that_there_are_and_forgets_what_is_old() -> None:
+    names = re.findall(r"^ETCD_(\w+)=", (DEPLOY.parent / "docs" / "DEPLOYING.md").read_text(), re.MULTILINE)
+    options = ["--" + name.lower().replace("_", "-") for name in names]
+    for text in (" ".join(options), (DEPLOY / "compose.yaml").read_text()):
+        assert "--auto-compaction-mode" in text and "--auto-compaction-retention" in text
+    etcd = shutil.which("etcd")
+    if etcd is None:
+        pytest.skip("there is no etcd here that knows its options")
+    known = subprocess.run([etcd, "--help"], capture_output=True, text=True, timeout=60)
+    assert set(options) <= set(re.findall(r"--[a-z-]+", known.stdout + known.stderr))
+
+
 def test_the_compose_file_says_first_that_nobody_has_tried_it() -> None:
     lines = (DEPLOY / "compose.yaml").read_text().splitlines()
     assert lines[0] == "# untested here"

@@ -99,6 +99,17 @@ def test_a_directory_without_a_node_cannot_be_withdrawn(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
+def test_a_store_that_is_not_there_is_no_proof_that_nothing_is_registered(tmp_path: Path) -> None:
+    """Somebody mistyped its name: a success would hide it, and others would wait for the end of the session."""
+    data, elsewhere = tmp_path / "data", tmp_path / "mistyped.db"
+    with serving(tmp_path, data, f"sqlite:{tmp_path / 'meta.db'}") as node:
+        node.kill()
+        done = withdraw(data, f"sqlite:{elsewhere}")
+        assert (done.returncode, done.stdout) == (1, b"")
+        assert done.said == f"headrace: Node 1 was not withdrawn: {elsewhere} does not exist"
+        assert not elsewhere.exists()
+
+
 def pause_outside_of_the_store(pid: int, file: Path) -> None:
     """A process that stands still in the middle of a transaction keeps every other from writing."""
     while True:

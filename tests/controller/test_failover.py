@@ -148,12 +148,14 @@ async def start_with(nodes: Nodes, node_id: int, remember: object) -> None:
             raise
 
 
+@pytest.mark.parametrize("at_once", [False, True])
 @pytest.mark.parametrize("first", [0, 1])
-async def test_a_whole_log_that_is_away_is_waited_for(first: int) -> None:
-    """T6-19 in either order: 0's lease ends, 1 returns without its tail."""
+async def test_a_whole_log_that_is_away_is_waited_for(first: int, at_once: bool) -> None:
+    """T6-19 in either order, event by event and in one pass: 0's lease ends, 1 returns without its tail."""
     nodes = Nodes()
     await nodes.start(2, 0, 1)
     await nodes.topic([[0, 1]])
+    nodes.stores[2].hold_watch(at_once)
     if first == 0:
         await nodes.kill(0, lease_ends=True)
         await nodes.kill(1)
@@ -162,6 +164,7 @@ async def test_a_whole_log_that_is_away_is_waited_for(first: int) -> None:
         await nodes.kill(1)
         await nodes.start(1, is_intact=False)
         await nodes.kill(0, lease_ends=True)
+    nodes.stores[2].hold_watch(False)
     await nodes.settled()
     assert (nodes.record().leader, nodes.record().isr_ids) == (NO_LEADER, [0])
     await nodes.start(0)
@@ -378,6 +381,23 @@ async def test_a_node_that_finds_another_incarnation_under_its_number_ends() -> 
     assert other.usurped == []
     await nodes.stop()
     await other.stop()
+
+
+async def test_a_node_whose_number_is_taken_ends_and_does_not_wait_until_it_is_free_again() -> None:
+    """It was registered, and lost that: whoever has its number since then has what came since."""
+    nodes, other = Nodes(), Nodes()
+    await nodes.start(0)
+    other.data = nodes.data
+    nodes.stores[0].hold_watch()
+    nodes.data.revoke(nodes.pasts[0].lease_id)
+    await other.start(0, origin="another machine")
+    nodes.stores[0].hold_watch(False)
+    await nodes.until(lambda: nodes.usurped)
+    await other.kill(0, lease_ends=True)
+    await asyncio.sleep(0.3)
+    assert not nodes.nodes[0].registration.epoch
+    assert not nodes.data.load(records.broker_key(0)).kvs
+    await nodes.stop()
 
 
 async def test_replicas_on_a_failed_disk_lose_their_leaderships_and_are_told_again_after_a_lost_lease() -> None:

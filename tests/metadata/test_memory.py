@@ -47,6 +47,22 @@ async def test_a_late_transaction_comes_by_itself_though_its_node_is_gone() -> N
     await until(lambda: data.rev == 1)
 
 
+async def test_a_transaction_that_comes_twice_finds_what_the_first_one_did() -> None:
+    """A copy changes nothing while the key is there, and makes it again when somebody has deleted it."""
+    data = MemoryData()
+    store = MemoryStore(data)
+    store.late_ms = 20
+    for key in (b"kept", b"deleted"):
+        store.faults.append(Fault.UNKNOWN_TWICE)
+        assert await outcome(store, key) == "OutcomeUnknown"
+    assert (await store.txn([Cmp(b"deleted", 2)], deletes=[b"deleted"])).ok
+    assert data.rev == 3
+    await until(lambda: data.rev == 4)
+    await asyncio.sleep(0.05)
+    assert [(kv.key, kv.mod_rev) for kv in data.load(b"").kvs] == [(b"deleted", 4), (b"kept", 1)]
+    await store.close()
+
+
 async def test_others_run_before_an_operation_is_answered() -> None:
     store = MemoryStore()
     seen: list[str] = []

@@ -129,7 +129,7 @@ async def test_a_late_answer_closes_the_peer() -> None:
 
     async with serving(silent) as (listener, address):
         peer = await connect(address)
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match=r"no answer from .+ within \d+ ms"):  # it is told in logs
             await peer.request(MetadataRequest(), MetadataResponse, timeout_ms=20)
         assert peer.closed
         await until(lambda: not listener.connections)

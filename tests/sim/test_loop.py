@@ -83,6 +83,27 @@ def test_timers_run_by_the_clock_of_their_machine(loop: SimLoop) -> None:
     assert seen == [0, 0.5, 1, 1.5, 2, 2.5]
 
 
+def test_a_clock_may_stand_still_and_go_on(loop: SimLoop) -> None:
+    clock = MachineClock(loop, wall_ms=1_000_000)
+    process, seen = Process(loop, "node", clock), list[float]()
+
+    async def scenario() -> None:
+        loop.spawn(process, tick(loop, seen, 1))
+        await asyncio.sleep(1.5)
+        clock.set_rate(0.0)
+        before = clock.monotonic_ms(), clock.boot_ms(), clock.wall_ms()
+        await asyncio.sleep(2)
+        assert (clock.monotonic_ms(), clock.boot_ms(), clock.wall_ms()) == before
+        clock.set_rate(1.0)
+        await asyncio.sleep(1)
+        assert clock.monotonic_ms() - before[0] == 1_000
+        with pytest.raises(ValueError, match="backwards"):
+            clock.set_rate(-1.0)
+
+    loop.run(scenario())
+    assert seen == [0, 1, 2, 3, 4]
+
+
 def test_time_outs_of_asyncio_work(loop: SimLoop) -> None:
 
     async def scenario() -> None:

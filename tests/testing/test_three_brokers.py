@@ -2,8 +2,11 @@
 
 import asyncio
 import re
+import threading
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from headrace.client import Admin, Consumer, NewTopic, Producer
 from headrace.model import TopicPartition
@@ -44,6 +47,27 @@ async def test_a_killed_leader_is_followed_by_another_and_comes_back_in_sync() -
         assert cluster.leader("t", 0) not in (first, None)
         cluster.start(first)
         await cluster.until(lambda: cluster.in_sync("t", 0) == {1, 2, 3})
+
+
+def test_brokers_in_a_thread_can_be_waited_for_too() -> None:
+    """For programs that know nothing of event loops."""
+    with Cluster(QUICK, brokers=3) as cluster:
+        asyncio.run(create(cluster))
+        assert asyncio.run(produce(cluster, b"1")) == 0
+        first = cluster.leader("t", 0)
+        assert first is not None
+        cluster.kill(first)
+        cluster.wait_until(lambda: cluster.leader("t", 0) not in (first, None))
+        cluster.start(first)
+        cluster.wait_until_serving()
+        cluster.wait_until(lambda: cluster.in_sync("t", 0) == {1, 2, 3})
+        done_by: list[str] = []
+        cluster.do(lambda: done_by.append(threading.current_thread().name))
+        assert done_by == ["headrace-testing"]
+        cluster.do(cluster.store(first).hold_watch)
+        with pytest.raises(TimeoutError):
+            cluster.wait_until(lambda: False, within_s=0.05)
+        assert asyncio.run(produce(cluster, b"2")) == 1
 
 
 async def test_a_leader_that_does_not_know_what_is_committed_tells_no_offsets() -> None:

@@ -33,6 +33,7 @@ FAILED: Columns = {
 SESSIONS: Columns = {
     "node": lambda session: session["node"],
     "fetcher": lambda session: fetcher(session),
+    "from": lambda session: session.get("client", ""),
     "session": lambda session: session["id"],
     "fetches": lambda session: session["epoch"],
     "partitions": lambda session: session["partitions"],
@@ -151,7 +152,7 @@ def _tell(kind: str, columns: Columns, nothing: str, bootstrap: str, as_json: bo
 def fetcher(session: Document) -> str:
     """Who fetches: a follower is a node, and everybody else a consumer."""
     replica_id = session["replica_id"]
-    return f"node {replica_id}" if replica_id >= 0 else "consumer"
+    return f"node {replica_id}" if replica_id >= 0 else f"consumer {session.get('client_id', '')}".rstrip()
 
 
 def duration(milliseconds: int) -> str:

@@ -235,7 +235,8 @@ class Registration:
 
     async def _make_room(self, origin: str) -> None:
         time = asyncio.get_running_loop().time
-        deadline = time() + (self._ttl_ms + GRACE_MS) / 1000
+        patience_s = (self._ttl_ms + GRACE_MS) / 1000
+        deadline, is_told = time() + patience_s, False
         while (found := await self._find()) is not None:
             record = records.decode(BrokerRecord, self._key, found.value)
             is_ours = record.incarnation == self.past.incarnation and record.origin == origin
@@ -246,9 +247,16 @@ class Registration:
             if is_ours or not record.origin:  # an older program's has no lease, and there was one such node only
                 if not (await self._store.txn([Cmp(self._key, found.mod_rev)], deletes=[self._key])).ok:
                     continue
-            elif time() > deadline:
+            elif self._keeper is not None or time() > deadline:  # one that was registered never takes its number back
                 raise NotRegistered(self._usurped())
             else:
+                if not is_told:
+                    is_told = True
+                    log.info(
+                        "node %d is registered, not by this directory: waiting %g s at most for the end of its session",
+                        self._id,
+                        patience_s,
+                    )
                 await asyncio.sleep(RETRY_S)
 
     def _usurped(self) -> str:

@@ -8,6 +8,7 @@ import contextlib
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from enum import Enum
+from typing import TypeAlias
 
 from headrace.metadata.keeping import Keepers
 from headrace.metadata.memory_data import LoopClock, MemoryData
@@ -26,6 +27,8 @@ from headrace.runtime import Clock
 
 __all__ = ["Fault", "MemoryData", "MemoryStore"]
 
+_Txn: TypeAlias = tuple[Sequence[Cmp], Sequence[Put], Sequence[bytes]]
+
 
 class Fault(Enum):
     """What the next transaction meets instead of an answer."""
@@ -35,6 +38,7 @@ class Fault(Enum):
     UNKNOWN_APPLIED = "it is written, and the caller cannot know"
     UNKNOWN_LATE = "it is tried at the next apply_late(), and the caller cannot know"
     UNKNOWN_LATE_BY_ITSELF = "it is tried late_ms later, and the caller cannot know"
+    UNKNOWN_TWICE = "it is written, a copy of it is tried late_ms later, and the caller cannot know"
 
 
 class MemoryStore:
@@ -52,7 +56,7 @@ class MemoryStore:
         self.beats_lost = False
         self._unavailable = False
         self._watch_held = False
-        self._late: list[tuple[Sequence[Cmp], Sequence[Put], Sequence[bytes]]] = []
+        self._late: list[_Txn] = []
         self._watches: set[asyncio.Event] = set()
         self._clock = LoopClock() if clock is None else clock
         self._keepers = Keepers(self._clock, self._beat)
@@ -99,10 +103,10 @@ class MemoryStore:
             case Fault.UNKNOWN_LATE:
                 self._late.append((when, puts, deletes))
             case Fault.UNKNOWN_LATE_BY_ITSELF:
-                # In the data's context: what a node sent arrives though the node be dead by then.
-                asyncio.get_running_loop().call_later(
-                    self.late_ms / 1000, self._apply, (when, puts, deletes), context=self.data.context
-                )
+                self._apply_by_itself((when, puts, deletes))
+            case Fault.UNKNOWN_TWICE:
+                self._apply((when, puts, deletes))
+                self._apply_by_itself((when, puts, deletes))
             case Fault.UNKNOWN_DROPPED:
                 pass
         await self._return()
@@ -163,7 +167,12 @@ class MemoryStore:
         self.wake_watches()
         await self._keepers.close()
 
-    def _apply(self, txn: tuple[Sequence[Cmp], Sequence[Put], Sequence[bytes]]) -> bool:
+    def _apply_by_itself(self, txn: _Txn) -> None:
+        # In the data's context: what a node sent arrives though the node be dead by then.
+        loop = asyncio.get_running_loop()
+        loop.call_later(self.late_ms / 1000, self._apply, txn, context=self.data.context)
+
+    def _apply(self, txn: _Txn) -> bool:
         try:
             return self.data.txn(*txn).ok
         except MetadataStoreError:  # its lease has gone meanwhile

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from headrace.metadata.sqlite import SqliteStore
+from headrace.metadata.sqlite import LANE, SqliteStore
 from headrace.metadata.store import MetadataStoreError, MetaStore
 from headrace.runtime import Clock, Offload
 
@@ -11,10 +11,13 @@ _SQLITE = "sqlite:"
 _ETCD_PORT = 2379
 
 
-async def open_store(url: str, offload: Offload, clock: Clock) -> MetaStore:
+async def open_store(url: str, offload: Offload, clock: Clock, *, may_create: bool = True) -> MetaStore:
     """For `sqlite:FILE` and `etcd://HOST:PORT,HOST:PORT`. Raises MetadataStoreError with one sentence."""
     if url.startswith(_SQLITE) and url != _SQLITE:
-        return await SqliteStore.open(Path(url.removeprefix(_SQLITE)), offload, clock)
+        path = Path(url.removeprefix(_SQLITE))
+        if not may_create and not await offload.run(LANE, path.exists):
+            raise MetadataStoreError(f"{path} does not exist")
+        return await SqliteStore.open(path, offload, clock)
     if url.startswith(_ETCD):
         addresses = etcd_addresses(url)
         try:

@@ -111,7 +111,7 @@ class Peer:
                 return await future
         except TimeoutError:
             self.close(f"no answer within {timeout_ms} ms")
-            raise
+            raise TimeoutError(f"no answer from {self.address} within {timeout_ms} ms") from None
 
     def send(self, message: Message, answer: type[M], version: int | None = None) -> "asyncio.Future[M]":
         """Queues the request; what is queued in one turn of the loop leaves together. PeerLost if closed."""

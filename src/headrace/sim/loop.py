@@ -49,6 +49,9 @@ class MachineClock:
         self._since_s = self._loop.now_s
 
     def set_rate(self, rate: float) -> None:
+        """At 0 it stands still: whoever reads it sees no time pass, while timers run as at 1."""
+        if rate < 0:
+            raise ValueError(f"a clock does not run backwards, at a rate of {rate}")
         passed_s = self._passed_s()
         self._monotonic_s += passed_s
         self._wall_s += passed_s
@@ -285,7 +288,7 @@ class SimLoop(asyncio.BaseEventLoop):
         clock = process.clock
         if delay < 0:
             delay = 0.0
-        when = self.now_s + (delay if clock is None else delay / clock.rate)
+        when = self.now_s + (delay if clock is None else delay / (clock.rate or 1.0))
         handle = SimHandle(when, callback, args, context, process)
         if not self._over:
             self._timer_number += 1

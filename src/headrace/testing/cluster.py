@@ -63,18 +63,18 @@ class Cluster:
 
     def kill(self, broker: int) -> None:
         """The process, as `kill -9` does: what it wrote is there."""
-        self._do(self._node(broker).kill)
+        self.do(self._node(broker).kill)
 
     def lose_power(self, broker: int) -> None:
         """The machine: what it had not synced is gone, or a part of it."""
-        self._do(self._node(broker).lose_power)
+        self.do(self._node(broker).lose_power)
 
     def pause(self, broker: int) -> None:
         """As SIGSTOP does: connections stay, nobody answers."""
-        self._do(self._node(broker).pause)
+        self.do(self._node(broker).pause)
 
     def resume(self, broker: int) -> None:
-        self._do(self._node(broker).resume)
+        self.do(self._node(broker).resume)
 
     def start(self, broker: int) -> None:
         """One that was killed or lost its power. It serves a little later: see `until_serving`."""
@@ -86,7 +86,7 @@ class Cluster:
             node.power_on()
             node.start()
 
-        self._do(start)
+        self.do(start)
 
     def restart(self, broker: int) -> None:
         """Killed and started at once."""
@@ -107,18 +107,18 @@ class Cluster:
     def cut(self, one: int | str, other: int | str, *, one_way: bool = False) -> None:
         """Nothing arrives at the other any more, and with `one_way` only that way. Connections do not notice."""
         network, here, there = self._running().network, self._host(one), self._host(other)
-        self._do(lambda: network.cut(here, there))
+        self.do(lambda: network.cut(here, there))
         if not one_way:
-            self._do(lambda: network.cut(there, here))
+            self.do(lambda: network.cut(there, here))
 
     def heal(self) -> None:
         """Every link."""
-        self._do(self._running().network.heal_all)
+        self.do(self._running().network.heal_all)
 
     def reset(self, one: int | str, other: int | str) -> None:
         """Breaks the connections that stand between them."""
         network, here, there = self._running().network, self._host(one), self._host(other)
-        self._do(lambda: network.reset(here, there))
+        self.do(lambda: network.reset(here, there))
 
     # Disks.
 
@@ -126,9 +126,13 @@ class Cluster:
         """Each sync of that partition's files takes that much longer; zero ends it."""
         slow = self._node(broker).machine.files.slow
         pattern = _pattern(topic, partition)
-        slow.pop(pattern, None)
-        if seconds:
-            slow[pattern] = seconds
+
+        def change() -> None:
+            slow.pop(pattern, None)
+            if seconds:
+                slow[pattern] = seconds
+
+        self.do(change)
 
     def fail_disk(
         self, broker: int, topic: str = "*", partition: int | None = None, *, operation: str = "write", times: int = 1
@@ -136,7 +140,8 @@ class Cluster:
         """The next calls of "write", "sync" or "read" on log files of that partition fail with an I/O error."""
         if operation not in DISK_OPERATIONS:
             raise ValueError(f"a disk fails to {', '.join(DISK_OPERATIONS)}, not to {operation!r}")
-        self.files(broker).fail(operation, _pattern(topic, partition), errno.EIO, times=times)
+        files = self.files(broker)
+        self.do(lambda: files.fail(operation, _pattern(topic, partition), errno.EIO, times=times))
 
     # What replicas know.
 
@@ -163,7 +168,19 @@ class Cluster:
             while not holds():
                 await _passing()
 
+    def wait_until(self, holds: Callable[[], bool], within_s: float = 30.0) -> None:
+        """The same for `with`. The condition is looked at in the thread of the brokers."""
+        assert self._thread is not None, "inside `async with`, await until()"
+        self._thread.run(self.until(holds, within_s))
+
     # What belongs to one broker alone.
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Between two steps of the brokers, also when they run in a thread: for what is not a method of the cluster."""
+        if self._thread is None:
+            work()
+        else:
+            self._thread.run(_called(work))
 
     def clock(self, broker: int) -> MachineClock:
         return self._node(broker).machine.clock
@@ -261,12 +278,6 @@ class Cluster:
             while not all(node.is_serving for node in world.nodes):
                 _raise_failure(world)
                 await _passing()
-
-    def _do(self, work: Callable[[], object]) -> None:
-        if self._thread is None:
-            work()
-        else:
-            self._thread.run(_called(work))
 
     def _node(self, broker: int) -> SimNode:
         nodes = self._running().nodes

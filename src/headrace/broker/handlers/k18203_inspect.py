@@ -65,6 +65,8 @@ def _sessions(broker: Broker, _args: Sequence[str]) -> dict[str, Any]:
                 "replica_id": session.fetcher.replica_id,
                 "broker_epoch": session.fetcher.broker_epoch,
                 "principal": session.fetcher.principal,
+                "client_id": session.visitor.client_id or "",
+                "client": session.visitor.peer,
                 "partitions": session.size,
                 "ready": len(session.ready),
                 "faults": len(session.faults),
