@@ -69,6 +69,20 @@ async def test_time_ends_the_wait() -> None:
         assert await first.lives()
 
 
+async def test_who_waits_its_turn_is_not_told_as_refused_slice_by_slice() -> None:
+    """Else who was refused last, which people look for, is always the standby."""
+    async with serving() as (served, client):
+        first, standby = await owner(served, "one"), await owner(served, "standby")
+        await first.granted()
+        await (await owner(served, "two")).refused(9, op=IF_UNOWNED)
+        for _ in range(3):
+            assert await standby.refused(1, op=IF_UNOWNED, wait_ms=20) == 1
+        answer = await client.ask(InspectRequest(kind="own", args=[GROUP]), InspectResponse, 0)
+        (row,) = json.loads(answer.body)["own"]
+        assert row["refused"]["client_id"] == "two"
+        assert metrics(served).rejections == 1
+
+
 async def test_a_standby_for_several_is_answered_when_one_of_them_is_free() -> None:
     async with serving(partitions=2) as (served, _):
         first, second = await owner(served), await owner(served)

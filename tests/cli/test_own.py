@@ -172,6 +172,7 @@ def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
     [
         (("claim", "g"), "at least one resource"),
         (("claim", "g", "a", "a"), "each once"),
+        (("claim", "g", ""), "at least one resource"),
         (("claim", "g", "a", "--wait", "--generation", "1"), "--wait or --generation"),
         (("claim", "g", "a", "--generation=-1"), "from 0 to 2147483647, not -1"),
         (("claim", "g", "a", "--generation", "2147483648"), "from 0 to 2147483647, not 2147483648"),
