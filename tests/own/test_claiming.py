@@ -9,6 +9,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.net.peer import PeerLost
 from headrace.own.holdings import Holdings
+from headrace.testing import Cluster
 from headrace.wire.messages.own import OwnRequest, OwnResult
 from tests.own.stage import T0, Stage, play
 
@@ -262,6 +263,15 @@ def test_a_name_cannot_be_owned_exclusively_and_that_is_said() -> None:
                     pass
 
     play(scenario)
+
+
+async def test_brokers_that_hide_ownership_from_others_can_be_asked_and_those_that_have_none_say_so() -> None:
+    async with Cluster({"own.advertise": "false"}) as cluster, own.claim(cluster.bootstrap, "g", "a name") as held:
+        assert held.generation == 1 and not held.lost.is_set()
+    async with Cluster({"own.enable": "false"}) as cluster:
+        with pytest.raises(KafkaError, match=r"does not serve group 'g': own\.enable is false there"):
+            async with own.claim(cluster.bootstrap, "g", "a name"):
+                pass
 
 
 async def test_a_cluster_that_is_not_there_is_said_to_be() -> None:
