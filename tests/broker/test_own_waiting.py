@@ -196,10 +196,15 @@ async def test_limits_and_the_switch() -> None:
         assert (await first.own(("a", 1), ("b", 1), ("c", 1))).error_code == ErrorCode.POLICY_VIOLATION
         await first.own(("a", 1), ("b", 1))
         assert (await first.own(("c", 1))).error_code == ErrorCode.POLICY_VIOLATION
+        assert (await first.own(("b", 1), ("c", 1))).error_code == ErrorCode.POLICY_VIOLATION
+        assert await first.granted(1, "a") == 1, "what it has already adds nothing"
     async with serving({"own.max.entries": "1"}) as (served, _):
         first = await owner(served)
         assert (await first.own(("a", 1), ("b", 1))).error_code == ErrorCode.POLICY_VIOLATION
         await first.granted(1, "a")
+        second = await owner(served)
+        assert (await second.own(("b", 1))).error_code == ErrorCode.POLICY_VIOLATION
+        assert await second.granted(1, "a") == 2, "a takeover adds none"
     async with serving({"own.enable": "false"}) as (served, _):
         first = await owner(served)
         assert (await first.own(("a", 1))).error_code == ErrorCode.POLICY_VIOLATION
