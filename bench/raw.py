@@ -132,6 +132,10 @@ class RawClient:
                     raise
                 time.sleep(0.05)
 
+    def ask(self, request: Message, version: int, response: type[M]) -> M:
+        """Whatever else a benchmark asks."""
+        return self._ask(request, version, response)[0]
+
     def _ask(self, request: Message, version: int, response: type[M]) -> tuple[M, int]:
         self._correlation_id += 1
         self._socket.sendall(b"".join(encode_request(request, version, self._correlation_id, "bench")))

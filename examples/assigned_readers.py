@@ -57,16 +57,18 @@ async def be_assigned(bootstrap: str, name: str, partition: int, generation: int
             generation = None
 
 
-async def create_topics(bootstrap: str) -> None:
-    """Only their owners in the group read the work, and write results."""
+async def create_topics(bootstrap: str) -> bool:
+    """Only their owners in the group read the work, and write results. False: they are there already."""
     async with Admin(bootstrap) as admin:
-        if WORK not in await admin.list_topics():
-            await admin.create_topics(
-                [
-                    NewTopic(WORK, partitions=PARTITIONS, configs={"own.fetch.group": GROUP}),
-                    NewTopic(RESULTS, partitions=PARTITIONS, configs={"own.produce.group": GROUP}),
-                ]
-            )
+        if WORK in await admin.list_topics():
+            return False
+        await admin.create_topics(
+            [
+                NewTopic(WORK, partitions=PARTITIONS, configs={"own.fetch.group": GROUP}),
+                NewTopic(RESULTS, partitions=PARTITIONS, configs={"own.produce.group": GROUP}),
+            ]
+        )
+        return True
 
 
 async def add_work(bootstrap: str, count: int) -> None:
@@ -86,7 +88,8 @@ async def results_of(bootstrap: str, partition: int, count: int) -> list[str]:
 
 async def story(bootstrap: str) -> list[list[str]]:
     """Anna reads both partitions; one of them is moved to Ben while she works on."""
-    await create_topics(bootstrap)
+    if not await create_topics(bootstrap):
+        sys.exit(f"The story begins with new topics: delete {WORK} and {RESULTS} first, or tell it without an address.")
     anna = [asyncio.create_task(read(bootstrap, "anna", partition, None)) for partition in range(PARTITIONS)]
     await add_work(bootstrap, 400)
     await results_of(bootstrap, 1, 50)

@@ -64,15 +64,19 @@ async def journal(bootstrap: str, until: int) -> list[State]:
     return states
 
 
-async def create_journal(bootstrap: str) -> None:
+async def create_journal(bootstrap: str) -> bool:
+    """False: it is there already."""
     async with Admin(bootstrap) as admin:
-        if JOURNAL.topic not in await admin.list_topics():
-            await admin.create_topics([NewTopic(JOURNAL.topic, partitions=1)])
+        if JOURNAL.topic in await admin.list_topics():
+            return False
+        await admin.create_topics([NewTopic(JOURNAL.topic, partitions=1)])
+        return True
 
 
 async def story(bootstrap: str) -> list[State]:
     """Anna runs the task; it is restarted with Ben, and nobody has told Anna."""
-    await create_journal(bootstrap)
+    if not await create_journal(bootstrap):
+        sys.exit(f"The story begins with a new journal: delete {JOURNAL.topic} first, or tell it without an address.")
     anna = asyncio.create_task(run(bootstrap, "anna"))
     await journal(bootstrap, until=20)
     result = await run(bootstrap, "ben", generation=1, steps=60)

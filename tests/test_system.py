@@ -69,3 +69,23 @@ def test_a_log_is_compacted_by_another_process(tmp_path: Path) -> None:
     apart.rest()
     assert [offset for offset, _, _ in records_in(log)] == [27, 28, 29]
     log.close()
+
+
+def test_tcomp_7_a_process_takes_nearly_all_the_work_of_compaction_from_who_asks(tmp_path: Path) -> None:
+    """In time of the processor, so that a busy machine makes no difference. `python -m bench.compaction` has how late
+    a loop is beside it."""
+    config = LogConfig(segment_bytes=1 << 20, is_compacted=True)
+    took_s = []
+    for apart in (BesideLoop(), ProcessApart()):
+        log = open_log(Shared(OsFiles(10)), str(tmp_path / type(apart).__name__), TOPIC_ID, config)
+        for number in range(100):
+            keyed(log, *((b"%d" % ((number * 97 + at) % 3_000), bytes(60)) for at in range(700)))
+        roll(log)
+        cleaning = begun(log)
+        list(apart.begin(partial(iter, "a")))  # it is there
+        began_s = time.thread_time()
+        run(log, cleaning, take=apart.begin)
+        took_s.append(time.thread_time() - began_s)
+        apart.rest()
+        assert len(records_in(log)) == 3_000
+    assert took_s[1] < took_s[0] / 5, took_s

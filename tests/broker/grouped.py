@@ -169,9 +169,11 @@ class Member(Group):
         topics: Sequence[str] = (TOPIC,),
         session_ms: int = SESSION_MS,
         rebalance_ms: int = 60_000,
+        protocol_type: str = "consumer",
     ) -> None:
         super().__init__(trio, group_id)
         self.instance_id = instance_id
+        self.protocol_type = protocol_type
         self.topics = topics
         self.session_ms = session_ms
         self.rebalance_ms = rebalance_ms
@@ -194,7 +196,7 @@ class Member(Group):
             rebalance_timeout_ms=self.rebalance_ms,
             member_id=self.member_id,
             group_instance_id=self.instance_id,
-            protocol_type="consumer",
+            protocol_type=self.protocol_type,
             protocols=[JoinGroupProtocol(name="range", metadata=subscription(*self.topics))],
         )
         answer = await self.ask(request, JoinGroupResponse, version)

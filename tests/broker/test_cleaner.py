@@ -2,11 +2,14 @@
 
 import asyncio
 import errno
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from headrace.broker.partitions import Hosted
 from headrace.errors import ErrorCode
+from headrace.runtime import BesideLoop, StepsLost
+from headrace.storage.cleaning import Rewritten
 from headrace.wire.batch import NewRecord, build, headers, read_records
 from headrace.wire.compression import Codec
 from tests.broker.support import NOW_MS, TOPIC, Client, Served, World, delete_records, serving, until
@@ -222,6 +225,37 @@ async def test_a_disk_that_is_full_postpones_a_round_and_harms_nothing() -> None
         served.world.clock.now_ms += 60_001
         await until(lambda: is_clean(partition_of(served)))
         assert partition_of(served).fault == 0
+
+
+async def test_a_process_that_is_killed_while_it_compacts_postpones_a_round_and_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever kills it, the kernel for want of memory say: the log is not marked for the life of the node."""
+    begin, killed = BesideLoop.begin, 0
+
+    def dying(apart: BesideLoop, work: Callable[[], Iterator[object]]) -> Iterator[object]:
+        nonlocal killed
+        steps = begin(apart, work)
+        if killed:
+            return steps
+        killed += 1
+        return (_killed() if isinstance(step, Rewritten) else step for step in steps)
+
+    monkeypatch.setattr(BesideLoop, "begin", dying)
+    async with serving(OFTEN, topic=COMPACTED) as (served, client):
+        await fill(client, 20)
+        await until(lambda: killed)
+        await asyncio.sleep(0.02)
+        assert served.node.broker is not None and not served.node.broker.cleaner_stats.uncleanable
+        assert partition_of(served).log.first_dirty_offset == 0
+        served.world.clock.now_ms += 60_001
+        await until(lambda: is_clean(partition_of(served)))
+        assert {key for _, key, _ in await records(client)} == {b"0", b"1", b"2", b"3"}
+        assert partition_of(served).fault == 0
+
+
+def _killed() -> object:
+    raise StepsLost("the process that took them ended with -9")
 
 
 async def test_a_disk_that_fails_in_the_middle_of_a_swap_takes_that_partition_offline() -> None:

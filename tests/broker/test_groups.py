@@ -328,6 +328,20 @@ def test_offsets_are_deleted_of_topics_that_nobody_reads() -> None:
     run(scenario)
 
 
+def test_offsets_of_members_that_are_no_consumers_are_deleted_when_they_have_left() -> None:
+    """Nobody knows what they read."""
+
+    async def scenario(trio: Trio) -> None:
+        (worker,) = await stable(trio, protocol_type="connect")
+        await worker.commit({0: 5}, member=worker)
+        assert await offsets_deleted(worker, 0) == (ErrorCode.NON_EMPTY_GROUP, [])
+        await worker.leave()
+        assert await offsets_deleted(worker, 0) == (NONE, [NONE])
+        assert await worker.committed(0) == [(NONE, -1)]
+
+    run(scenario)
+
+
 def test_the_offsets_of_a_deleted_topic_go_with_it() -> None:
     async def scenario(trio: Trio) -> None:
         await trio.topic([1], name="doomed")

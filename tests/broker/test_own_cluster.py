@@ -208,8 +208,9 @@ def test_a_displaced_reader_that_goes_to_a_follower_gets_nothing() -> None:
     run(scenario)
 
 
-def test_an_isolated_leader_answers_no_grant_and_serves_nothing_gated_after_its_lease() -> None:
-    """Town-20, Town-34, T6-10: its owners are cut before another leads; also what was parked delivers nothing."""
+@pytest.mark.parametrize("is_followed", [False, True])
+def test_an_isolated_leader_answers_no_grant_and_serves_nothing_gated_after_its_lease(is_followed: bool) -> None:
+    """Town-20, Town-34, T6-10: its owners are cut before another leads; also where followers still fetch from it."""
 
     async def scenario(trio: Trio) -> None:
         old, new = others(trio)
@@ -220,7 +221,7 @@ def test_an_isolated_leader_answers_no_grant_and_serves_nothing_gated_after_its_
         network = trio.world.network
         trio.store(old).unavailable = True
         for other in (1, 2, 3):
-            if other != old:
+            if other != old and not is_followed:
                 network.cut(f"node{old}", f"node{other}")
                 network.cut(f"node{other}", f"node{old}")
         await trio.until(lambda: first.peer.closed)

@@ -93,6 +93,30 @@ async def test_a_resume_after_a_restart_brings_the_same_generation_and_a_new_fen
             assert await zombie.granted(7) == 8, "whoever claims has decided it"
 
 
+async def test_a_resume_of_another_principal_or_of_an_equal_number_after_a_reset_is_refused() -> None:
+    """Town-31: with a live owner, who works on, and with one that is only remembered."""
+    async with serving() as (served, _):
+        first, thief, late = await owner(served, "one"), await owner(served, "thief"), await owner(served)
+        assert served.node.broker is not None
+        for connection in served.node.broker.ownership.connections():
+            if connection.client_id == "thief":
+                connection.principal = "User:somebody-else"
+        assert await first.granted(holder=ME, **KEEP) == 1
+        assert (await thief.resume(1)).error_code == STALE
+        assert await first.lives()
+        first.peer.close()
+        await until(lambda: not metrics(served).owned)
+        assert (await thief.resume(1)).error_code == STALE
+        second = await owner(served)
+        assert await second.granted(0, holder=OTHER, **KEEP) == 1
+        assert (await late.resume(1)).error_code == STALE
+        assert await second.lives()
+        second.peer.close()
+        await until(lambda: not metrics(served).owned)
+        assert (await late.resume(1)).error_code == STALE
+        assert (await late.resume(1, holder=OTHER)).error_code == 0
+
+
 async def test_what_is_not_kept_cannot_be_resumed() -> None:
     """Town-31."""
     async with serving() as (served, _):
@@ -255,6 +279,19 @@ async def test_a_reader_by_token_waits_for_its_grant_and_a_zombie_reader_is_deni
         assert fetched.error_code == 0 and fetched.records
         zombie = await owner(served, client_id(2))
         assert (await zombie.fetch(0, max_wait_ms=30_000)).error_code == DENIED
+
+
+async def test_the_limits_of_claims_count_for_client_ids_too() -> None:
+    async with serving({"own.max.resources.per.connection": "1"}, partitions=2) as (served, _):
+        one, two = await owner(served, client_id(1)), await owner(served, client_id(1))
+        assert [(await one.produce(partition=n)).error_code for n in (0, 1)] == [0, FENCED]
+        assert (await one.fetch(0)).error_code == 0
+        assert [(await two.produce(partition=n)).error_code for n in (1, 0)] == [0, FENCED], "who joins is counted too"
+    async with serving({"own.max.entries": "1"}, partitions=2) as (served, _):
+        one, two = await owner(served, client_id(1)), await owner(served, client_id(2))
+        assert [(await one.produce(partition=n)).error_code for n in (0, 1)] == [0, FENCED]
+        assert (await two.produce()).error_code == 0, "a takeover adds none"
+        assert await one.is_cut()
 
 
 async def test_tokens_can_be_switched_off() -> None:

@@ -69,6 +69,20 @@ async def test_time_ends_the_wait() -> None:
         assert await first.lives()
 
 
+async def test_who_waits_its_turn_is_not_told_as_refused_slice_by_slice() -> None:
+    """Else who was refused last, which people look for, is always the standby."""
+    async with serving() as (served, client):
+        first, standby = await owner(served, "one"), await owner(served, "standby")
+        await first.granted()
+        await (await owner(served, "two")).refused(9, op=IF_UNOWNED)
+        for _ in range(3):
+            assert await standby.refused(1, op=IF_UNOWNED, wait_ms=20) == 1
+        answer = await client.ask(InspectRequest(kind="own", args=[GROUP]), InspectResponse, 0)
+        (row,) = json.loads(answer.body)["own"]
+        assert row["refused"]["client_id"] == "two"
+        assert metrics(served).rejections == 1
+
+
 async def test_a_standby_for_several_is_answered_when_one_of_them_is_free() -> None:
     async with serving(partitions=2) as (served, _):
         first, second = await owner(served), await owner(served)
@@ -182,10 +196,15 @@ async def test_limits_and_the_switch() -> None:
         assert (await first.own(("a", 1), ("b", 1), ("c", 1))).error_code == ErrorCode.POLICY_VIOLATION
         await first.own(("a", 1), ("b", 1))
         assert (await first.own(("c", 1))).error_code == ErrorCode.POLICY_VIOLATION
+        assert (await first.own(("b", 1), ("c", 1))).error_code == ErrorCode.POLICY_VIOLATION
+        assert await first.granted(1, "a") == 1, "what it has already adds nothing"
     async with serving({"own.max.entries": "1"}) as (served, _):
         first = await owner(served)
         assert (await first.own(("a", 1), ("b", 1))).error_code == ErrorCode.POLICY_VIOLATION
         await first.granted(1, "a")
+        second = await owner(served)
+        assert (await second.own(("b", 1))).error_code == ErrorCode.POLICY_VIOLATION
+        assert await second.granted(1, "a") == 2, "a takeover adds none"
     async with serving({"own.enable": "false"}) as (served, _):
         first = await owner(served)
         assert (await first.own(("a", 1))).error_code == ErrorCode.POLICY_VIOLATION

@@ -160,6 +160,15 @@ def test_what_nobody_had_is_not_freed_and_not_remembered(cluster: Cluster) -> No
     assert listed(cluster) == []
 
 
+def test_names_that_others_chose_do_not_steer_the_terminal(cluster: Cluster) -> None:
+    with own.claim_sync(cluster.bootstrap, "g", "a\x1b[2Jname\x9b", client_id="\x1b[31mred"):
+        shown = headrace("own", "list", "--bootstrap", cluster.bootstrap).stdout.decode()
+        assert "a\\x1b[2Jname\\x9b" in shown and "\\x1b[31mred-" in shown and "\x1b" not in shown
+        refused = headrace("own", "claim", "g", "a\x1b[2Jname\x9b", "--bootstrap", cluster.bootstrap)
+        assert refused.returncode == 1 and "\x1b" not in refused.said and "is owned by" in refused.said
+        assert listed(cluster)[0]["resource"] == "a\x1b[2Jname\x9b", "programs get it as it is"
+
+
 def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
     with own.claim_sync(cluster.bootstrap, "g", "t-0") as ownership:
         done = headrace("own", "release", "g", "t-0", "--evict", "--json", "--bootstrap", cluster.bootstrap)
@@ -172,6 +181,7 @@ def test_a_living_owner_is_evicted_on_demand(cluster: Cluster) -> None:
     [
         (("claim", "g"), "at least one resource"),
         (("claim", "g", "a", "a"), "each once"),
+        (("claim", "g", ""), "at least one resource"),
         (("claim", "g", "a", "--wait", "--generation", "1"), "--wait or --generation"),
         (("claim", "g", "a", "--generation=-1"), "from 0 to 2147483647, not -1"),
         (("claim", "g", "a", "--generation", "2147483648"), "from 0 to 2147483647, not 2147483648"),

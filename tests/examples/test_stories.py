@@ -39,6 +39,16 @@ async def test_a_task_that_was_restarted_elsewhere_journals_no_more() -> None:
     assert by == sorted(by) and set(by) == {"anna", "ben"}
 
 
+async def test_stories_that_begin_with_new_topics_say_so_where_these_are_there_already() -> None:
+    async with Cluster() as cluster:
+        await assigned_readers.create_topics(cluster.bootstrap)
+        await journaled_task.create_journal(cluster.bootstrap)
+        with pytest.raises(SystemExit, match="delete work and results first"):
+            await assigned_readers.story(cluster.bootstrap)
+        with pytest.raises(SystemExit, match="delete journal first"):
+            await journaled_task.story(cluster.bootstrap)
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("[a-z]*.py")), ids=lambda path: path.stem)
 def test_each_example_runs_by_itself(path: Path) -> None:
     run = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120)

@@ -9,6 +9,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.net.peer import PeerLost
 from headrace.own.holdings import Holdings
+from headrace.testing import Cluster
 from headrace.wire.messages.own import OwnRequest, OwnResult
 from tests.own.stage import T0, Stage, play
 
@@ -239,6 +240,7 @@ def test_a_mapping_presents_another_number_for_each_resource() -> None:
     [
         ({"resources": []}, "at least one resource"),
         ({"resources": ["a", "a"]}, "each once"),
+        ({"resources": ["a", ""]}, "each once"),
         ({"generation": -1}, "not negative"),
         ({"generation": {"b": 1}}, "for each resource"),
         ({"generation": 1, "wait": True}, "only generation=None waits"),
@@ -250,6 +252,26 @@ async def test_what_is_asked_wrongly_is_said_before_anybody_is_asked(arguments: 
     with pytest.raises(ValueError, match=reason):
         async with own.claim("127.0.0.1:1", "g", **given):  # type: ignore[arg-type]  # wrong on purpose
             pass
+
+
+def test_a_name_cannot_be_owned_exclusively_and_that_is_said() -> None:
+    async def scenario(stage: Stage) -> None:
+        await stage.create()
+        for wait in (False, True):
+            with pytest.raises(KafkaError, match="'nightly' cannot be claimed: it names no partition"):
+                async with stage.claimer("anna").claim("nightly", wait=wait, exclusive="produce"):
+                    pass
+
+    play(scenario)
+
+
+async def test_brokers_that_hide_ownership_from_others_can_be_asked_and_those_that_have_none_say_so() -> None:
+    async with Cluster({"own.advertise": "false"}) as cluster, own.claim(cluster.bootstrap, "g", "a name") as held:
+        assert held.generation == 1 and not held.lost.is_set()
+    async with Cluster({"own.enable": "false"}) as cluster:
+        with pytest.raises(KafkaError, match=r"does not serve group 'g': own\.enable is false there"):
+            async with own.claim(cluster.bootstrap, "g", "a name"):
+                pass
 
 
 async def test_a_cluster_that_is_not_there_is_said_to_be() -> None:

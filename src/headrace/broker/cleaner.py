@@ -28,7 +28,8 @@ SLICE_PARTITIONS = 50
 """Partitions that one turn looks at."""
 
 POSTPONED_MS = 60_000
-"""How long a log is left alone when the disk was full, or the machine short of something."""
+"""How long a log is left alone when the disk was full, the machine short of something, or the process killed that
+compacted it: none of that is the log's fault."""
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -225,7 +226,7 @@ class Cleaner:
 
     def _failed(self, partition: Hosted, failure: Exception) -> None:
         """The log is as it was."""
-        if isinstance(failure, OSError) and failure.errno in SHORTAGE | FULL:
+        if isinstance(failure, StepsLost) or (isinstance(failure, OSError) and failure.errno in SHORTAGE | FULL):
             self._postponed[partition] = self._broker.clock.monotonic_ms() + POSTPONED_MS
             log.warning("%s is not compacted for now: %s", partition, failure)
         else:

@@ -207,7 +207,8 @@ class Claim:
             answering.tell(at, one.result or OwnResult(resource=name, error_code=ErrorCode.INVALID_REQUEST))
             return
         if one.decision.action is Action.REFUSE:
-            self._note_refusal(one)
+            if not self._has_waited:
+                self._note_refusal(one)
             answering.tell(at, refused(broker, name, one.decision.error, one.decision.generation))
             return
         entry = broker.ownership.find(one.place.hosted, self.body.group, name)
@@ -235,6 +236,11 @@ class Claim:
             )
 
     # Standing by.
+
+    @property
+    def _has_waited(self) -> bool:
+        """Whether it was one who waits its turn: that its time is over is no refusal, and it will ask again."""
+        return self._end_s != 0.0
 
     def _waits(self) -> bool:
         if self._op is not Op.CLAIM_IF_UNOWNED or self.body.wait_ms <= 0:

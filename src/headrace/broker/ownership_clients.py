@@ -9,7 +9,7 @@ from headrace.broker.partitions import Hosted, HostedTopic
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
 from headrace.core.fetch_session import FetchSession
-from headrace.core.ownership import PRODUCE, Identity, Refused
+from headrace.core.ownership import PRODUCE, Entry, Identity, Member, Refused
 from headrace.core.ownership_gate import Pass
 from headrace.core.ownership_rules import Action, decide_token, look
 from headrace.core.ownership_tokens import Token
@@ -99,6 +99,9 @@ def claim_by_token(broker: Broker, partition: Hosted, connection: Connection, to
     decision = decide_token(token.number, identity, look(entry, connection, own.clock.monotonic_ms()))
     if decision.action is Action.KEEP:
         return
+    if decision.action is not Action.REFUSE and _is_full(broker, member, entry):
+        member.shut_out.add(gate)
+        return
     if decision.action is Action.JOIN:
         assert entry is not None and entry.tenure is not None
         entry.tenure.peers[connection] = None
@@ -121,3 +124,12 @@ def claim_by_token(broker: Broker, partition: Hosted, connection: Connection, to
     victims = broker.own_grants.swap(entry, partition, decision, member, Terms(identity, retain_ms, is_implied=True))
     own.sever(victims, member)
     broker.own_grants.confirm(entry)
+
+
+def _is_full(broker: Broker, member: Member, entry: Entry | None) -> bool:
+    """The limits of claims count for those by client.id too."""
+    config = broker.config
+    if len(member.entries) >= config.own_max_resources_per_connection:
+        return True
+    is_one_more = entry is None or entry.tenure is None
+    return is_one_more and broker.ownership.metrics.owned >= config.own_max_entries

@@ -72,13 +72,28 @@ class OwnRequests:
             return ErrorCode.INVALID_GROUP_ID
         if not body.resources:
             return ErrorCode.NONE if body.op == Op.CLAIM else ErrorCode.INVALID_REQUEST
-        if body.op != Op.RELEASE:
-            held = 0 if member is None else len(member.entries)
-            if held + len(body.resources) > config.own_max_resources_per_connection:
-                return ErrorCode.POLICY_VIOLATION
-            if own.metrics.owned + len(body.resources) > config.own_max_entries:
-                return ErrorCode.POLICY_VIOLATION
-        return ErrorCode.NONE
+        is_full = body.op != Op.RELEASE and self._is_full(body, member)
+        return ErrorCode.POLICY_VIOLATION if is_full else ErrorCode.NONE
+
+    def _is_full(self, body: OwnRequest, member: Member | None) -> bool:
+        """What the connection has already, and what has an owner already, adds nothing."""
+        config, owned = self._broker.config, self._broker.ownership.metrics.owned
+        held = () if member is None else member.entries
+        names = {asked.resource for asked in body.resources}
+        if len(held) + len(names) > config.own_max_resources_per_connection:
+            mine = {entry.resource for entry in held}
+            if len(mine | names) > config.own_max_resources_per_connection:
+                return True
+        if owned + len(names) <= config.own_max_entries:
+            return False
+        return owned + sum(not self._has_owner(body.group, name) for name in names) > config.own_max_entries
+
+    def _has_owner(self, group: str, resource: str) -> bool:
+        place = locate(self._broker, resource)
+        if isinstance(place, Elsewhere):
+            return True  # not here, at least: it is refused anyway
+        entry = self._broker.ownership.find(place.hosted, group, resource)
+        return entry is not None and entry.tenure is not None
 
     def connection_closed(self, connection: Connection) -> None:
         forget = self._waiting.pop(connection, None)

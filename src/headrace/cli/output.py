@@ -7,6 +7,10 @@ from collections.abc import Iterable, Sequence
 
 from headrace.cli.outcome import Failure, OutputClosed
 
+_IN_LINES = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+_IN_CELLS = {**_IN_LINES, ord("\n"): "\\n", ord("\t"): "\\t"}
+"""Names come from whoever connects, and must not steer the terminal of whoever looks at them."""
+
 
 def open_closed_streams() -> None:
     """Whoever started us may have closed 0, 1 or 2: they lead nowhere then, and no file or socket gets their number."""
@@ -38,17 +42,17 @@ def flush() -> None:
 
 
 def line(text: str) -> None:
-    write(text.encode() + b"\n")
+    write(text.translate(_IN_LINES).encode() + b"\n")
 
 
 def document(value: object) -> None:
     """One JSON value on one line."""
-    line(json.dumps(value, ensure_ascii=False))
+    write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
 
 
 def say(text: str) -> None:
     """For people: never mixed with what a program reads from standard output."""
-    print(text, file=sys.stderr, flush=True)
+    print(text.translate(_IN_LINES), file=sys.stderr, flush=True)
 
 
 def close() -> None:
@@ -58,7 +62,7 @@ def close() -> None:
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Boxed on a terminal; elsewhere in plain columns, of which nothing is cut off."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[str(cell).translate(_IN_CELLS) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _boxed(columns, cells)
         return

@@ -133,7 +133,7 @@ def release(
 
 
 def _check(resources: tuple[str, ...]) -> None:
-    if not resources or len(set(resources)) < len(resources):
+    if not resources or not all(resources) or len(set(resources)) < len(resources):
         raise UsageError("name at least one resource, and each once: a partition, as in orders-0, or any other name")
 
 

@@ -101,6 +101,10 @@ class Peer:
             raise ProtocolError(f"{self.address} does not speak a version of {name} that we know")
         return version
 
+    def speaks(self, message: type[Message]) -> bool:
+        """In whatever version."""
+        return message.api in self._spoken
+
     async def request(
         self, message: Message, answer: type[M], version: int | None = None, timeout_ms: int = REQUEST_MS_MAX
     ) -> M:

@@ -73,7 +73,7 @@ class Claiming:
         if code in NOT_YET:
             return False
         if code not in (ErrorCode.NONE, ErrorCode.ILLEGAL_GENERATION):
-            raise KafkaError(code, f"{resource} cannot be claimed")
+            raise self._cannot_be_claimed(resource, code)
         return True
 
     async def _until_granted(self, resources: Iterable[str], question: Ask) -> None:
@@ -112,8 +112,14 @@ class Claiming:
                 except PeerLost as error:  # who has it can be asked another time
                     self._why = str(error)
             elif code is not ErrorCode.NONE:
-                raise KafkaError(code, f"{name} cannot be claimed")
+                raise self._cannot_be_claimed(name, code)
         return moved
+
+    def _cannot_be_claimed(self, name: str, code: ErrorCode) -> KafkaError:
+        why = ""
+        if code is ErrorCode.INVALID_REQUEST:
+            why = ": it names no partition, and only those can be owned exclusively" if self._claimer.exclusive else ""
+        return KafkaError(code, f"{name!r} cannot be claimed{why}")
 
     def _not_confirmed(self, name: str, result: OwnResult) -> None:
         """The number that our own claim has used up is ours to present again: nobody else was granted it."""

@@ -95,10 +95,10 @@ async def _settled(ownership: Ownership, wait: bool) -> None:
 
 
 def named(resources: Resources) -> list[str]:
-    """ValueError when there is none, or one twice."""
+    """ValueError when there is none, one twice, or one without a name."""
     several = [resources] if isinstance(resources, str | TopicPartition) else list(resources)
     names = [str(one) for one in several]
-    if not names or len(set(names)) < len(names):
+    if not all(names) or not names or len(set(names)) < len(names):
         raise ValueError(f"a claim names at least one resource, and each once: {names}")
     return names
 

@@ -9,6 +9,7 @@ from headrace.net.transport import Address
 from headrace.own.questions import WAIT_MS, Claimer
 from headrace.runtime import Clock
 from headrace.wire.errors import ProtocolError, Unencodable
+from headrace.wire.messages.inspection import InspectRequest
 from headrace.wire.messages.own import OwnRequest, OwnResponse
 
 SILENCE_MS_MAX = 2_900
@@ -64,7 +65,8 @@ class Link:
         self._idle.clear()
         try:
             timeout_ms = request.wait_ms + CONFIRM_MS_MAX + SILENCE_MS_MAX
-            return self._read(await self._peer.request(request, OwnResponse, timeout_ms=timeout_ms))
+            answer = await self._peer.request(request, OwnResponse, self._version(), timeout_ms)
+            return self._read(answer)
         except TimeoutError as error:
             self.is_silent = True
             raise PeerLost(f"{self._peer.address} does not answer") from error
@@ -107,17 +109,27 @@ class Link:
                 await self._idle.wait()
                 before = dict(self.held)
                 question = self._claimer.keep_alive(WAIT_MS)
-                answer = await self._peer.request(question, OwnResponse, timeout_ms=UNHEARD_MS_MAX)
+                answer = await self._peer.request(question, OwnResponse, self._version(), UNHEARD_MS_MAX)
                 self._compare(before, self._read(answer))
         except (PeerLost, ProtocolError, KafkaError) as error:
             self.lose(str(error))
         except TimeoutError:
             self.fall_silent(UNHEARD_MS_MAX)
 
+    def _version(self) -> int:
+        """A broker may hide from fragile clients that it can be asked (`own.advertise`): then it is known to be one of
+        ours by what else it speaks. ProtocolError for any other."""
+        if not self._peer.speaks(OwnRequest) and self._peer.speaks(InspectRequest):
+            return 0
+        return self._peer.version_of(OwnRequest)
+
     def _read(self, answer: OwnResponse) -> OwnResponse:
         self.heard_ms = self._clock.monotonic_ms()
         if answer.error_code:
-            raise KafkaError(answer.error_code, f"{self._peer.address} does not serve group {self._claimer.group!r}")
+            is_off = answer.error_code == ErrorCode.POLICY_VIOLATION
+            why = ": own.enable is false there, or a limit of own.max.* is reached" if is_off else ""
+            text = f"{self._peer.address} does not serve group {self._claimer.group!r}{why}"
+            raise KafkaError(answer.error_code, text)
         return answer
 
     def _compare(self, before: dict[str, int], answer: OwnResponse) -> None:
