@@ -19,7 +19,8 @@ SEEDS ?= 2000
 # Processes in which tests run that start no foreign client: most of them wait most of the time.
 # `make test WORKERS=0 ARGS='-s -k produce'` is for a close look.
 WORKERS ?= 4
-# Foreign clients leave threads and sockets behind in their process, and Spark needs the machine for itself.
+ALONE_WORKERS ?= $(if $(filter 0,$(WORKERS)),0,3)
+# Foreign clients leave threads and sockets behind in their process, and wait even more of the time.
 ALONE := tests/interop tests/cluster tests/spark/jvm tests/pipeline/jvm
 # ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
@@ -65,7 +66,7 @@ up: setup
 
 test: setup tools
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ALONE:%=--ignore=%) $(ARGS) || $(none_chosen)
-	@$(BIN)/python -m pytest $(ALONE) $(ARGS) || $(none_chosen)
+	@$(BIN)/python -m pytest -n $(ALONE_WORKERS) --dist loadfile $(ALONE) $(ARGS) || $(none_chosen)
 
 check: setup
 	@$(BIN)/ruff format --check $(CODE)
