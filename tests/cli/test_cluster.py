@@ -15,7 +15,7 @@ from tests.cli.programs import PATIENCE_S, headrace
 
 
 def partition(**other: Any) -> dict[str, Any]:
-    well = {"leader": 1, "replicas": [1, 2, 3], "isr": [1, 2, 3], "guarded": False, "failed": []}
+    well = {"leader": 1, "replicas": [1, 2, 3], "isr": [1, 2, 3], "guard": None, "failed": []}
     return {**well, **other}
 
 
@@ -25,7 +25,7 @@ def partition(**other: Any) -> dict[str, Any]:
         ({}, ""),
         ({"leader": None}, "no leader"),
         ({"isr": [2]}, "not in sync: 1,3"),
-        ({"guarded": True}, "offsets are not told yet"),
+        ({"guard": {"until": 5, "for_ms": 2_340}}, "offsets are not told before 5 is committed, for 2.3 s so far"),
         ({"failed": [{"node": 2, "reason": "the disk failed", "since_ms": 0}]}, "node 2 gave up: the disk failed"),
         ({"leader": None, "isr": [1]}, "no leader; not in sync: 2,3"),
     ],

@@ -33,12 +33,17 @@ def of_partitions(topics: Sequence[TopicDescription], replicas: Told, guards: To
         for node_id, all_told in replicas.by_node.items()
         for told in all_told
     }
-    guarded = {(g["topic"], g["partition"]) for told in guards.by_node.values() for g in told}
+    guarded = {
+        (told["topic"], told["partition"]): {"until": told["guard"], "for_ms": told["for_ms"]}
+        for all_told in guards.by_node.values()
+        for told in all_told
+    }
     failed = _failed(failures)
     return [
         {
             **_of_partition(topic.name, partition, leaders_words),
             "guarded": (topic.name, partition.partition) in guarded,
+            "guard": guarded.get((topic.name, partition.partition)),
             "failed": failed.get((topic.name, partition.partition), []),
         }
         for topic in topics
@@ -102,8 +107,9 @@ def notes(partition: Document) -> str:
     missing = sorted(set(partition["replicas"]) - set(partition["isr"]))
     if missing:
         found.append(f"not in sync: {_list(missing)}")
-    if partition["guarded"]:
-        found.append("offsets are not told yet")
+    if guard := partition["guard"]:
+        for_s = guard["for_ms"] / 1000
+        found.append(f"offsets are not told before {guard['until']} is committed, for {for_s:.1f} s so far")
     found += [f"node {failed['node']} gave up: {failed['reason']}" for failed in partition["failed"]]
     return "; ".join(found)
 
