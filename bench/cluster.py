@@ -78,7 +78,7 @@ class ClusterRun:
 
     def _fail_over(self, nodes: Nodes) -> None:
         """Apache Kafka notices both in the same way, by its session's end, and takes long to start again."""
-        deaths = 5 if self._quick or not isinstance(nodes, HeadraceNodes) else 10
+        deaths = 5 if self._quick else 10
         died_s, hung_s = fail_over(nodes, deaths, 2 if self._quick else 3)
         self.results.died_s[nodes.name], self.results.hung_s[nodes.name] = died_s, hung_s
 

@@ -138,6 +138,22 @@ async def test_the_rebalancer_gives_leaderships_back() -> None:
     await nodes.stop()
 
 
+async def test_leaders_that_do_not_answer_keep_nobody_else_from_giving_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are of them: a pass of the rebalancer begins with those that the last one did not try."""
+    monkeypatch.setattr("headrace.controller.duties.MOVES_MAX", 1)
+    nodes = Nodes({"leader.imbalance.check.interval.seconds": "1"})
+    nodes.answer = lambda broker_id: None if broker_id == 1 else ErrorCode.NONE
+    await nodes.start(2, 0, 1)
+    await nodes.topic([[0, 1], [0, 2]])
+    await nodes.kill(0, lease_ends=True)
+    await nodes.settled()
+    assert [nodes.record(index).leader for index in (0, 1)] == [1, 2]
+    await nodes.start(0)
+    await nodes.until(lambda: nodes.record(1).leader == 0)
+    assert nodes.record(0).leader == 1 and nodes.stepped_down[0][0] == 1
+    await nodes.stop()
+
+
 async def test_a_move_in_doubt_is_settled_before_anything_is_said_of_it() -> None:
     """T7-4: the late write does not apply once another has."""
     for fault in (Fault.UNKNOWN_APPLIED, Fault.UNKNOWN_DROPPED, Fault.UNKNOWN_LATE):

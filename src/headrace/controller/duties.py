@@ -6,7 +6,6 @@ Every node runs these; on one that is not the controller they do nothing.
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from headrace.controller.elections import Elections
 from headrace.controller.fence import NotController
@@ -50,6 +49,8 @@ class Duties:
         self._elections = elections
         self._moves = moves
         self._departing = asyncio.Event()
+        self._stayed: set[tuple[bytes, int]] = set()
+        """Of the last pass of the rebalancer, at most `MOVES_MAX`: others come before them in the next one."""
 
     def after(self, diff: Diff) -> None:
         changed = diff.brokers_changed or diff.partitions_changed or diff.controller_changed
@@ -68,16 +69,17 @@ class Duties:
     async def _rebalance_once(self) -> bool:
         """Whether there may be more to do at once."""
         image, now_ms = self._ledger.image, self._wall_ms()
-        imbalanced = (
+        imbalanced = [
             (topic, index)
             for topic in image.topics.values()
             for index, record in enumerate(topic.partitions)
             if record.leader != record.replicas[0]
             and is_preferred_available(record, topic.id, index, image, thin_of(image, topic, index, now_ms))
-        )
-        chosen = list(islice(imbalanced, MOVES_MAX))
+        ]
+        chosen = sorted(imbalanced, key=lambda one: (one[0].id, one[1]) in self._stayed)[:MOVES_MAX]
         with contextlib.suppress(NotController):
             moved = await self._moves.move(chosen, lambda topic, index: preferred(image, topic, index, self._wall_ms()))
+            self._stayed = {partition for partition, code in moved.items() if code is not ErrorCode.NONE}
             return len(chosen) == MOVES_MAX and ErrorCode.NONE in moved.values()
         return False
 
