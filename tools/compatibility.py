@@ -84,9 +84,9 @@ know. Records are magic 2 (Kafka 0.11 and newer), with gzip, snappy, lz4, zstd o
 CLIENTS = """\
 ## Clients
 
-librdkafka (confluent-kafka and kcat), kafka-python, aiokafka, kafkajs and Apache Kafka's own clients for Java are tested
-with every change. franz-go 1.22 was tried by hand: idempotent producers, groups, transactions that read, process and
-write, and ownership by client.id work.
+librdkafka (confluent-kafka and kcat), kafka-python, aiokafka, kafkajs and Apache Kafka's own clients for Java are
+tested with every change. franz-go 1.22 was tried by hand: idempotent producers, groups, transactions that read, process
+and write, and ownership by client.id work.
 
 librdkafka 2.16 may hang in `send_offsets_to_transaction`, beyond the limit of the call, when the group's coordinator
 dies: with Headrace and, by its issues 5511 and 5456, with any broker. It remembers the coordinator of a group, and goes
