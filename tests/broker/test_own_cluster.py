@@ -447,6 +447,27 @@ def test_a_store_that_does_not_say_leaves_a_claim_in_doubt_until_the_next_one_se
     run(scenario)
 
 
+@pytest.mark.parametrize("fault", [Fault.UNKNOWN_APPLIED, Fault.UNKNOWN_DROPPED])
+def test_a_release_that_the_store_does_not_answer_leaves_the_owner_in_place(fault: Fault) -> None:
+    """Others may write at once after a release: so it is none before the store has forgotten that they may not."""
+
+    async def scenario(trio: Trio) -> None:
+        leader, follower = others(trio)
+        await led_by(trio, leader, follower)
+        first, stranger = await owner_at(trio, leader), await owner_at(trio, leader)
+        await first.granted(exclusive=3, **KEEP)
+        trio.store(leader).faults.append(fault)
+        (told,) = (await first.own((FIRST, 1), op=1)).resources
+        assert (told.error_code, told.generation) == (ErrorCode.REQUEST_TIMED_OUT, 1)
+        assert [r.resource for r in (await first.own()).resources] == [FIRST]
+        assert (await first.produce()).error_code == 0
+        assert (await stranger.produce()).error_code == FENCED
+        assert (await first.own((FIRST, 1), op=1)).resources[0].error_code == 0
+        assert (await stranger.produce()).error_code == 0
+
+    run(scenario)
+
+
 def test_a_leader_that_may_not_know_all_that_the_store_remembers_serves_nobody_yet() -> None:
     """The record that makes it leader came past the watch; in between another may have granted."""
 

@@ -214,6 +214,9 @@ async def test_sockets_of_one_client_id_live_side_by_side_and_a_higher_token_cut
         one, two = await owner(served, client_id(1)), await owner(served, client_id(1))
         assert [(await c.produce()).error_code for c in (one, two)] == [0, 0]
         assert (await one.fetch(0)).error_code == 0
+        assert served.node.broker is not None
+        known = [c for c in served.node.broker.ownership.connections() if c.client_id == client_id(1)]
+        assert [c.is_kept for c in known] == [True, True], "who owns may be silent for as long as it likes"
         equal = await owner(served, client_id(1, "other"))
         assert (await equal.produce()).error_code == FENCED
         assert (await equal.fetch(0)).error_code == DENIED

@@ -14,6 +14,7 @@ import pytest
 
 from headrace import own
 from headrace.cli import own_list
+from headrace.cli.asking import Told
 from headrace.testing import Cluster
 from tests.cli.programs import PROGRAM, headrace, wait_until
 
@@ -212,3 +213,30 @@ def test_changes_are_told_once_each() -> None:
     assert between([row(1, None)], []) == between([row(1, "a", 1_000_000)], [row(1, "a")]) == []
     (refused,) = between([row(1, "a")], [row(1, "a", 1_000_000)])
     assert refused.startswith("r of group g was refused to x at h:2, ")
+
+
+def test_what_a_broker_told_stands_while_it_does_not_tell() -> None:
+    """It hangs, or is slow: that is no news of its owners. When it is no part of the cluster any more, it is."""
+
+    def row(name: str, node: int) -> dict[str, Any]:
+        return {"node": node, "group": "g", "resource": name, "generation": 1, "owner": None, "refused": None}
+
+    before = own_list.by_key([row("a", 1), row("b", 2), row("c", 2)])
+    told = {3: [{key: value for key, value in row("c", 3).items() if key != "node"}]}
+    assert own_list.seen(Told(told, {2: "no answer"}), before) == own_list.by_key([row("b", 2), row("c", 3)])
+    assert own_list.seen(Told(told, {}), before) == own_list.by_key([row("c", 3)])
+
+
+def test_a_broker_that_hangs_is_said_to_once_and_its_owners_are_not_told_as_gone() -> None:
+    with Cluster({"broker.session.timeout.ms": "60000"}, brokers=2) as cluster:
+        bootstrap = ("--bootstrap", cluster.bootstrap)
+        assert headrace("topic", "create", "t", "--replication-factor", "1", *bootstrap).returncode == 0
+        with own.claim_sync(cluster.bootstrap, "g", "t-0"), running("own", "watch", *bootstrap) as watching:
+            watching.until("t-0 of group g is owned by")
+            leader = cluster.leader("t", 0)
+            assert leader is not None
+            cluster.pause(leader)
+            wait_until(lambda: f"node {leader} does not tell" in watching.said(), "it says who is silent")
+            cluster.resume(leader)
+            watching.end()
+            assert [line for line in watching.lines() if "nobody" in line] == []

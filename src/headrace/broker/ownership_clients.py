@@ -106,6 +106,7 @@ def claim_by_token(broker: Broker, partition: Hosted, connection: Connection, to
         assert entry is not None and entry.tenure is not None
         entry.tenure.peers[connection] = None
         member.entries[entry] = None
+        connection.keep()
         return
     if decision.action is Action.REFUSE:
         own.metrics.rejections += 1

@@ -3,19 +3,23 @@
 import asyncio
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
 from headrace import own
 from headrace.cli import output, own_list
+from headrace.cli.asking import Told, say_who_is_silent
 from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import Failure, UsageError
 from headrace.cli.values import parse_span_ms
 from headrace.cli.watch import administrator
 from headrace.core.ownership_rules import GENERATION_MAX
+
+PATIENCE_S = 3.0
+"""With a broker that does not say who else there is."""
 
 Flag = Parameter(negative=(), show_default=False)
 Group = Annotated[str, Parameter(help="The group: owners in different groups do not see each other.")]
@@ -49,16 +53,29 @@ def watch(
 
     async def look() -> None:
         async with administrator(bootstrap) as admin:
-            before: dict[own_list.Key, own_list.Row] = {}
-            while True:
-                now = own_list.by_key(await own_list.gather(admin, groups, is_repeated=bool(before)))
-                for change in own_list.changes(before, now):
-                    output.document(change) if json else output.line(own_list.sentence(change))
-                output.flush()
-                before = now
-                await asyncio.sleep(every_ms / 1000)
+            before = own_list.by_key(await own_list.gather(admin, groups))
+        _tell_changes({}, before, json)
+        silent: Mapping[int, str] = {}
+        while True:
+            with suppress(TimeoutError):  # it hangs: another one is asked from now on
+                async with administrator(bootstrap) as admin:
+                    while True:
+                        told = await own_list.ask(admin, groups, PATIENCE_S)
+                        say_who_is_silent(Told({}, {n: why for n, why in told.silent.items() if n not in silent}))
+                        now, silent = own_list.seen(told, before), told.silent
+                        _tell_changes(before, now, json)
+                        before = now
+                        await asyncio.sleep(every_ms / 1000)
 
     asyncio.run(look())
+
+
+def _tell_changes(
+    before: Mapping[own_list.Key, own_list.Row], now: Mapping[own_list.Key, own_list.Row], as_json: bool
+) -> None:
+    for change in own_list.changes(before, now):
+        output.document(change) if as_json else output.line(own_list.sentence(change))
+    output.flush()
 
 
 def claim(

@@ -1,10 +1,11 @@
 """Who owns what, as the brokers tell it; and how it changes."""
 
+import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from headrace.cli.asking import ask_all, say_who_is_silent
+from headrace.cli.asking import Told, ask_all, say_who_is_silent
 from headrace.cli.cluster import duration
 from headrace.cli.outcome import Failure
 from headrace.client import Admin
@@ -24,16 +25,32 @@ COLUMNS: Mapping[str, Callable[[Row], object]] = {
 }
 
 
-async def gather(admin: Admin, groups: Sequence[str], *, is_repeated: bool = False) -> list[Row]:
-    """Of all brokers, each row with the broker that decides about it."""
-    cluster = await admin.describe_cluster()
-    told = await ask_all(admin, "own", cluster.brokers, groups)
-    if not is_repeated:
-        say_who_is_silent(told)
-    if not told.by_node and not is_repeated:
+async def ask(admin: Admin, groups: Sequence[str], patience_s: float | None = None) -> Told:
+    """TimeoutError when the broker that we are connected to says for so long not even who else there is."""
+    async with asyncio.timeout(patience_s):
+        cluster = await admin.describe_cluster()
+    return await ask_all(admin, "own", cluster.brokers, groups)
+
+
+async def gather(admin: Admin, groups: Sequence[str]) -> list[Row]:
+    """Of all brokers that tell."""
+    told = await ask(admin, groups)
+    say_who_is_silent(told)
+    if not told.by_node:
         raise Failure("no node has told anything")
+    return rows_of(told)
+
+
+def rows_of(told: Told) -> list[Row]:
+    """Each with the broker that decides about it."""
     rows = [{"node": node_id, **row} for node_id, rows in told.by_node.items() for row in rows]
     return sorted(rows, key=lambda row: (row["group"], row["resource"]))
+
+
+def seen(told: Told, before: Mapping[Key, Row]) -> dict[Key, Row]:
+    """With what a broker told before that does not tell now: it may hang, and its owners own on."""
+    unheard = {key: row for key, row in before.items() if row["node"] in told.silent}
+    return {**unheard, **by_key(rows_of(told))}
 
 
 def by_key(rows: Sequence[Row]) -> dict[Key, Row]:
