@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.headrace import headrace_broker
 from tests.servers.process import BrokerProcess
+from tests.servers.s3 import CREDENTIALS
 
 MEMORY = Path("/dev/shm")
 WORKERS = Path(__file__).parent / "workers"
@@ -46,6 +47,7 @@ def scratch() -> Iterator[Path]:
 def spark(scratch: Path) -> Iterator[SparkSession]:
     """Finds the data source by itself: nothing is registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(CREDENTIALS)  # tasks read a tier by themselves, and have them from Spark's process
     os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])
     builder = SparkSession.builder.master("local[2]").appName("headrace tests")
     places = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), "spark.jars": connector_jars()}
