@@ -12,13 +12,13 @@ END_S_MAX = 180.0
 
 
 class Flow:
-    """0, 1, 2 ... into partition after partition, with acks=all; `per_s` of them at most."""
+    """0, 1, 2 ... into partition after partition, with acks=all; `per_s` of them at most, in that `form`."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, per_s: int = 400) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, per_s: int = 400, form: bytes = b"%d") -> None:
         settings: dict[str, object] = {"bootstrap.servers": bootstrap, "log_level": 2, "reconnect.backoff.max.ms": 200}
         settings |= {"acks": "all", "enable.idempotence": True, "linger.ms": 5, "message.timeout.ms": 180_000}
         self._producer = Producer(settings)
-        self._topic, self._partitions, self._pace_s = topic, partitions, 1 / per_s
+        self._topic, self._partitions, self._pace_s, self._form = topic, partitions, 1 / per_s, form
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self.sent = self.acked = 0
@@ -34,9 +34,8 @@ class Flow:
     def _run(self) -> None:
         while not self._over.wait(self._pace_s):
             if self.sent - self.acked < OUTSTANDING_MAX:
-                self._producer.produce(
-                    self._topic, b"%d" % self.sent, partition=self.sent % self._partitions, on_delivery=self._answered
-                )
+                value, partition = self._form % self.sent, self.sent % self._partitions
+                self._producer.produce(self._topic, value, partition=partition, on_delivery=self._answered)
                 self.sent += 1
             self._producer.poll(0)
         deadline = time.monotonic() + END_S_MAX

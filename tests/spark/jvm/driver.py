@@ -5,9 +5,11 @@ can be held at places (tests.spark.jvm.staged). If the query fails, it prints wh
 """
 
 import sys
+from collections.abc import Mapping
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from tests.spark.jvm.staged import StagedSource
 
@@ -29,18 +31,29 @@ SETTINGS = {
 }
 
 
-def main(master: str, bootstrap: str, source: str, target: str, checkpoint: str, stage: str) -> int:
+def session(master: str, further: Mapping[str, str] | None = None) -> SparkSession:
     builder = SparkSession.builder.master(master).appName("headrace driver")
-    for key, value in SETTINGS.items():
+    for key, value in {**SETTINGS, **(further or {})}.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("WARN")
     spark.dataSource.register(StagedSource)
+    return spark
+
+
+def copying(
+    spark: SparkSession, bootstrap: str, source: str, target: str, checkpoint: str, stage: str
+) -> DataStreamWriter:
+    """A query that is not started yet."""
     at = {"kafka.bootstrap.servers": bootstrap}
     reading = {"subscribe": source, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(ROWS_PER_BATCH)}
     stream = spark.readStream.format("headrace").options(**at, **reading).load().select("value")
     writer = stream.writeStream.format("staged").options(**at, topic=target, stage=stage)
-    query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    return writer.option("checkpointLocation", checkpoint)
+
+
+def main(master: str, *places: str) -> int:
+    query = copying(session(master), *places).trigger(availableNow=True).start()
     try:
         query.awaitTermination()
     except StreamingQueryException as failure:

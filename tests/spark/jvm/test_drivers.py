@@ -57,6 +57,7 @@ class Drivers:
     def until(self, condition: Callable[[], object], what: str) -> None:
         deadline = time.monotonic() + WITHIN_S
         while not condition():
+            assert self._started[-1].poll() is None, f"the driver has ended before {what}\n{self.told()}"
             assert time.monotonic() < deadline, f"not in {WITHIN_S:.0f} s: {what}\n{self.told()}"
             time.sleep(0.05)
 
