@@ -1,7 +1,8 @@
-"""A driver: python -m tests.spark.jvm.driver MASTER BOOTSTRAP SOURCE TARGET CHECKPOINT STAGE.
+"""A driver: python -m tests.spark.jvm.driver NAME MASTER BOOTSTRAP SOURCE TARGET CHECKPOINT STAGE.
 
 Copies topic SOURCE to topic TARGET in small batches, each row once, until all is there that was when it began. The sink
-can be held at places (tests.spark.jvm.staged). If the query fails, it prints why, and ends with 3.
+can be held at places (tests.spark.jvm.staged), and the driver at `start-NAME`, before it begins with its query. If that
+fails, it prints why, and ends with 3.
 """
 
 import sys
@@ -11,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from tests.spark.jvm.staged import StagedSource
+from tests.spark.jvm.staged import Stage, StagedSource
 
 ROWS_PER_BATCH = 300
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -52,8 +53,10 @@ def copying(
     return writer.option("checkpointLocation", checkpoint)
 
 
-def main(master: str, *places: str) -> int:
-    query = copying(session(master), *places).trigger(availableNow=True).start()
+def main(name: str, master: str, *places: str) -> int:
+    writer = copying(session(master), *places).trigger(availableNow=True)
+    Stage(places[-1]).reach(f"start-{name}")
+    query = writer.start()
     try:
         query.awaitTermination()
     except StreamingQueryException as failure:

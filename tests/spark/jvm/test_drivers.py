@@ -26,57 +26,70 @@ SOURCE, TARGET = "driven-in", "driven-out"
 
 
 class Drivers:
-    """All on one checkpoint."""
+    """All on one checkpoint. They are made ready while others run, for that takes longest."""
 
     def __init__(self, bootstrap: str, directory: Path) -> None:
         self._bootstrap = bootstrap
         self._directory = directory
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         (directory / "stage").mkdir()
         self.stage = Stage(directory / "stage")
 
-    def start(self, master: str = "local[2]") -> "subprocess.Popen[bytes]":
+    def make_ready(self, name: str, master: str = "local[2]") -> None:
+        """Until it is told to begin."""
+        self.stage.hold(f"start-{name}")
         places = [SOURCE, TARGET, str(self._directory / "checkpoint"), str(self._directory / "stage")]
-        with self._log(len(self._started)).open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "tests.spark.jvm.driver", master, self._bootstrap, *places],
+        with self._log(name).open("wb") as log:
+            self._processes[name] = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.jvm.driver", name, master, self._bootstrap, *places],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={**os.environ, "PYSPARK_PYTHON": sys.executable},
                 start_new_session=True,
             )
-        self._started.append(process)
-        return process
 
-    def kill(self, process: "subprocess.Popen[bytes]") -> None:
+    def begin(self, name: str) -> None:
+        self.stage.release(f"start-{name}")
+
+    def kill(self, name: str) -> None:
         """With its JVM."""
+        process = self._processes[name]
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
-    def until(self, condition: Callable[[], object], what: str) -> None:
+    def until(self, condition: Callable[[], object], name: str, what: str) -> None:
+        """While that one runs."""
         deadline = time.monotonic() + WITHIN_S
         while not condition():
-            assert self._started[-1].poll() is None, f"the driver has ended before {what}\n{self.told()}"
-            assert time.monotonic() < deadline, f"not in {WITHIN_S:.0f} s: {what}\n{self.told()}"
+            assert not self.has_ended(name), f"driver {name} has ended before {what}\n{self.told(name)}"
+            assert time.monotonic() < deadline, f"not in {WITHIN_S:.0f} s: {what}\n{self.told(name)}"
             time.sleep(0.05)
 
-    def until_held(self, place: str) -> int:
-        self.until(lambda: self.stage.reached_by(place), f"somebody is held at {place}")
+    def until_held(self, name: str, place: str) -> int:
+        """The process that is held there."""
+        self.until(lambda: self.stage.reached_by(place), name, f"somebody is held at {place}")
         return self.stage.reached_by(place)
 
-    def told(self, number: int = -1) -> str:
-        return self._log(number % len(self._started)).read_text(errors="replace")[-6_000:]
+    def has_ended(self, name: str) -> bool:
+        return self._processes[name].poll() is not None
+
+    def status(self, name: str) -> int:
+        """In the end."""
+        return self._processes[name].wait(WITHIN_S)
+
+    def told(self, name: str) -> str:
+        return self._log(name).read_text(errors="replace")[-6_000:]
 
     def close(self) -> None:
-        for process in self._started:
-            if process.poll() is None:
-                self.kill(process)
+        for name in self._processes:
+            if not self.has_ended(name):
+                self.kill(name)
         for hold in (self._directory / "stage").glob("*.hold"):
             hold.unlink()
 
-    def _log(self, number: int) -> Path:
-        return self._directory / f"driver-{number}.log"
+    def _log(self, name: str) -> Path:
+        return self._directory / f"driver-{name}.log"
 
 
 @pytest.fixture
@@ -104,37 +117,40 @@ def test_each_row_is_there_once_whoever_dies_or_comes_back(
     cluster: HeadraceCluster, drivers: Drivers, tmp_path: Path
 ) -> None:
     stage = drivers.stage
-    stage.hold("before-commit-1")
-    first = drivers.start()
-    drivers.until_held("before-commit-1")
-    drivers.kill(first)
-
-    stage.hold("after-commit-1")
-    second = drivers.start()
-    drivers.until_held("after-commit-1")
-    drivers.kill(second)
-    assert sorted(readable(cluster.bootstrap, TARGET), key=int) == numbers(0, 2 * ROWS_PER_BATCH)
-
+    drivers.make_ready("a")
+    drivers.make_ready("b")
     with standalone(tmp_path / "spark") as master:
+        drivers.make_ready("c", master)
+        stage.hold("before-commit-1")
+        drivers.begin("a")
+        drivers.until_held("a", "before-commit-1")
+        drivers.kill("a")
+
+        stage.hold("after-commit-1")
+        drivers.begin("b")
+        drivers.until_held("b", "after-commit-1")
+        drivers.kill("b")
+        assert sorted(readable(cluster.bootstrap, TARGET), key=int) == numbers(0, 2 * ROWS_PER_BATCH)
+
         stage.hold("writing-2")
         stage.hold("before-commit-3")
-        third = drivers.start(master)
-        machine = Machine(drivers.until_held("writing-2"), tmp_path / "spark")
+        drivers.begin("c")
+        machine = Machine(drivers.until_held("c", "writing-2"), tmp_path / "spark")
         machine.pause()
-        drivers.until_held("before-commit-3")
+        drivers.make_ready("d")
+        drivers.until_held("c", "before-commit-3")
         stage.release("writing-2")
-        drivers.until(lambda: stage.outcome("writing-2"), "the task that was taken for dead ends")
+        drivers.until(lambda: stage.outcome("writing-2"), "c", "the task that was taken for dead ends")
         assert stage.outcome("writing-2") != "written"
         machine.resume()
 
-        fourth = drivers.start()
-        assert fourth.wait(WITHIN_S) == 0, drivers.told()
-        assert third.poll() is None, drivers.told(2)
+        drivers.begin("d")
+        assert drivers.status("d") == 0, drivers.told("d")
+        assert not drivers.has_ended("c"), drivers.told("c")
         stage.release("before-commit-3")
-        assert third.wait(WITHIN_S) == 3, drivers.told(2)
-    assert "was taken over by a newer driver on " in drivers.told(2)
-    found = sorted(readable(cluster.bootstrap, TARGET), key=int)
-    assert found == numbers(0, ROWS)
+        assert drivers.status("c") == 3, drivers.told("c")
+    assert "was taken over by a newer driver on " in drivers.told("c")
+    assert sorted(readable(cluster.bootstrap, TARGET), key=int) == numbers(0, ROWS)
 
 
 class Machine:
