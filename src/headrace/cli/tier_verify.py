@@ -42,7 +42,8 @@ async def check(
     except Refused as refused:
         raise Failure(str(refused)) from refused
     except StoreUnavailable as failure:
-        raise Failure(f"{failure} Give --store if this machine reaches it elsewhere") from failure
+        hint = "Give --store if this machine reaches it elsewhere; a bucket needs the brokers' credentials here too"
+        raise Failure(f"{str(failure).rstrip('.')}. {hint}") from failure
     finally:
         await verifying.close()
         offload.close()
