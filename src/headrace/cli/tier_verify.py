@@ -16,7 +16,7 @@ Document = dict[str, Any]
 Again = Callable[[], Awaitable[list[Document]]]
 FINISHED = "copy_finished"
 ATTEMPTS = 10
-NOBODY = "No node tells of it: it is not tiered, or its leader has no tier, or does not answer."
+NOBODY = "No node tells of it: it is not tiered, or it has no leader, or that has no tier or does not answer."
 
 
 class Checked(NamedTuple):
