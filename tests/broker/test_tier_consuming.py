@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+from unittest.mock import patch
 
 import pytest
 
@@ -10,7 +11,9 @@ from headrace.broker.handlers import k02_list_offsets
 from headrace.broker.partitions import Hosted
 from headrace.broker.tier_loads import BACKOFF_MS
 from headrace.errors import ErrorCode
+from headrace.storage.times import Found
 from headrace.tier.memory import Mishap
+from headrace.tier.times import RemoteSegment, first_at_or_after
 from headrace.wire.messages.configs import (
     IncrementalAlterableConfig,
     IncrementalAlterConfigsRequest,
@@ -135,6 +138,29 @@ async def test_lookups_by_time_find_the_same_records_in_the_tier() -> None:
         assert partition.local_log_start_offset > 20
         assert await look_up() == local
         assert len({offset for _, offset, _ in local}) > 3
+
+
+async def test_a_lookup_by_time_misses_nothing_that_goes_from_the_disk_meanwhile() -> None:
+    """A remote segment may begin before the local log and hold what is asked for behind that: by then it is gone."""
+    async with tiering(topic={"local.retention.bytes": "700"}) as (_, served, client):
+        await fill(client, 20)
+        await copied(served)
+        partition = partition_of(served)
+        await until(lambda: partition.local_log_start_offset > 0)
+        assert len(partition.log.segments) > 1
+        another, looked = await served.client(), 0
+
+        async def slowly(segments: list[RemoteSegment], timestamp: int, start: int, limit: int) -> Found | None:
+            nonlocal looked
+            looked += 1
+            if looked > 1:
+                return await first_at_or_after(segments, timestamp, start, limit)
+            await tier_away(served, another)
+            return None
+
+        with patch("headrace.broker.tier_lookups.first_at_or_after", slowly):
+            (found,) = await client.list_offsets(ListOffsetsPartition(partition_index=0, timestamp=0))
+        assert (found.error_code, found.offset, looked) == (0, 0, 2)
 
 
 def timeless(name: str, *timestamps: int) -> ListOffsetsTopic:

@@ -10,6 +10,8 @@ from headrace.storage.memory_files import MemoryFiles
 from headrace.tier import directory_reserve
 from headrace.tier.directory import INCOMING
 from headrace.tier.marking import MARK_PREFIX
+from headrace.tier.memory import MemoryStore
+from headrace.tier.store import StoreUnavailable
 from tests.broker.copying import TIERED, TieredWorld, copied, fill, partition_of, tier_log_of
 from tests.broker.support import EARLIEST, TOPIC, until
 from tests.broker.test_tier_expiry import alter
@@ -132,3 +134,28 @@ async def test_a_full_store_is_emptied_by_expiry_and_copies_go_on(monkeypatch: p
             await copied(served)
             assert partition_of(served).log_start_offset > 0
             assert disk.exists(f"/objects/{directory_reserve.RESERVE}")
+
+
+async def test_a_store_that_stays_away_is_told_once_and_another_reason_again(caplog: pytest.LogCaptureFixture) -> None:
+    """What a cloud says names the object that was tried, and how long it took: both differ at every attempt."""
+    attempts, is_denied = 0, False
+
+    async def fail(key: str, _: object) -> None:
+        nonlocal attempts
+        attempts += 1
+        reason = "403 Forbidden" if is_denied else f"error sending request in {attempts * 77.5}ms, after 2 retries"
+        raise StoreUnavailable(f"s3://bucket fails at put of {key}: {reason}")
+
+    def warnings() -> int:
+        return sum("cannot be used yet" in record.getMessage() for record in caplog.records)
+
+    with TieredWorld() as world, pytest.MonkeyPatch.context() as patched:
+        patched.setattr(MemoryStore, "put", lambda _, key, parts: fail(key, parts))
+        async with world.started():
+            await until(lambda: attempts > 5)
+            assert warnings() == 1
+            is_denied = True
+            await until(lambda: warnings() == 2)
+            count = attempts
+            await until(lambda: attempts > count + 5)
+            assert warnings() == 2

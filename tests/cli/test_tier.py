@@ -60,6 +60,16 @@ def test_what_is_not_known_is_not_made_up() -> None:
     assert tier._status_row(told) == ["t", 0, 3, "?", "?", "?", "?", "?", "?", "The store is down."]
 
 
+def test_a_tiered_partition_of_which_no_node_tells_is_listed_too() -> None:
+    told = tier.with_silent([partition(partition=1)], [("t", 0), ("t", 1), ("a", 0)])
+    assert [(one["topic"], one["partition"], one["failure"]) for one in told] == [
+        ("a", 0, NOBODY),
+        ("t", 0, NOBODY),
+        ("t", 1, None),
+    ]
+    assert tier._status_row(told[0]) == ["a", 0, "?", "?", "?", "?", "?", "?", "?", NOBODY]
+
+
 @pytest.mark.parametrize("command", ["status", "ls", "verify"])
 def test_a_cluster_without_a_tier_has_nothing_to_tell(bootstrap: str, command: str) -> None:
     done = headrace("tier", command, "--bootstrap", bootstrap)

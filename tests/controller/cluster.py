@@ -82,11 +82,11 @@ class Nodes:
         await self.until(lambda: any(node.is_controller for node in self.nodes.values()))
         return next(node for node in self.nodes.values() if node.is_controller)
 
-    async def topic(self, replicas: Sequence[Sequence[int]], **settings: str) -> None:
+    async def topic(self, replicas: Sequence[Sequence[int]], name: str = "t", **settings: str) -> None:
         controller = await self.controller()
         await self.until(lambda: controller.image.brokers.keys() >= {n for of in replicas for n in of})
         dotted: dict[str, str | None] = {key.replace("_", "."): text for key, text in settings.items()}
-        new = NewTopic("t", assignments=list(enumerate(replicas)), settings=dotted)
+        new = NewTopic(name, assignments=list(enumerate(replicas)), settings=dotted)
         (plan,) = await controller.create_topics([new])
         assert isinstance(plan, TopicPlan), plan
 

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Mapping
 
+import pytest
+
 from headrace.controller.config_changes import DONE, EditsOf
 from headrace.controller.configs import Edit, EditKind
 from headrace.controller.controller import Controller, Elected
@@ -255,6 +257,30 @@ async def test_the_names_of_the_first_draft_are_refused_as_any_unknown_setting_i
         assert of_topic is not None and of_topic.code is ErrorCode.INVALID_CONFIG
         assert of_cluster is not None and of_cluster.code is ErrorCode.INVALID_CONFIG
     await nodes.stop()
+
+
+async def test_a_threshold_above_what_disks_keep_is_warned_of_wherever_it_is_set(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By a new topic, by one that is altered, and once by a default for all topics."""
+    kept = {"local_retention_bytes": "10", "local_retention_ms": "10"}
+    nodes, controller = await tiered({}, 1, leader_election_eligible_local_log_bytes="1000", **kept)
+    await nodes.topic([[1, 2, 3]], name="u", remote_storage_enable="true", **kept)
+    assert [text.split(":")[0] for text in warnings(caplog)] == ["topic t"]
+    caplog.clear()
+    assert await controller.alter_topic_settings("t", setting(BYTES, "500")) == DONE
+    assert [text.split(":")[0] for text in warnings(caplog)] == ["topic t"]
+    caplog.clear()
+    assert await controller.alter_broker_settings(None, setting(MS, str(HOUR))) == DONE
+    assert [text.split(":")[0] for text in warnings(caplog)] == ["topic t (and 1 others)"]
+    caplog.clear()
+    assert await controller.alter_broker_settings(None, setting("log.segment.bytes", "1000000")) == DONE
+    assert warnings(caplog) == []
+    await nodes.stop()
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if "what the brokers' disks keep" in record.getMessage()]
 
 
 async def test_the_clusters_threshold_can_change_while_it_runs() -> None:

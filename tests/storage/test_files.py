@@ -35,6 +35,16 @@ def test_what_was_written_is_read_by_position(files: Files, root: str) -> None:
     assert files.read(f"{root}/a") == b"oneTWOthree"
 
 
+def test_a_part_of_a_file_is_read_without_opening_it_to_write(files: Files, root: str) -> None:
+    path = f"{root}/a"
+    files.create(path).write(0, [b"0123456789"])
+    assert files.read_part(path, 3, 4) == b"3456"
+    assert files.read_part(path, 8, 4) == b"89"
+    assert files.read_part(path, 12, 4) == b""
+    with pytest.raises(FileNotFoundError):
+        files.read_part(f"{root}/b", 0, 1)
+
+
 def test_a_write_takes_more_parts_than_the_kernel_does(files: Files, root: str) -> None:
     file = files.create(f"{root}/a")
     file.write(2, [b"%04d" % number for number in range(PARTS_MAX + 100)])

@@ -125,6 +125,25 @@ def test_a_cut_below_the_local_start_leaves_an_empty_log_behind_the_tier(files: 
     assert (again.log_start_offset, again.local_log_start_offset, again.log_end_offset) == (0, 70, 80)
 
 
+@pytest.mark.parametrize("cut", [500, 450])
+def test_a_cut_that_leaves_nothing_does_not_make_a_log_look_as_if_it_had_all(files: MemoryFiles, cut: int) -> None:
+    """What a replica covers is known from its start behind the tier, or else it begins with the cut (KIP-1303)."""
+    log = opened(files, None)
+    log.truncate_fully_and_start_at(500, 100, since_ms=12_345)
+    log.append([batch(500, 10, epoch=9)], 0, is_fetched=True)
+    log.truncate_to(cut, 20_000)
+    assert (log.local_log_start_offset, log.log_end_offset, log.local.since_ms) == (cut, cut, 12_345)
+    assert opened(files, 100).local.since_ms == 12_345
+
+
+def test_a_log_that_was_cut_wholly_covers_what_comes_after_it(files: MemoryFiles) -> None:
+    log = filled(files)
+    log.enforce_local_retention(0, 200, 150)
+    assert log.local.is_full
+    log.truncate_to(70, 20_000)
+    assert log.local.since_ms == 20_000 and not log.local.is_full
+
+
 def test_a_log_that_begins_anew_remembers_since_when(files: MemoryFiles) -> None:
     log = opened(files, None)
     log.truncate_fully_and_start_at(500, 100, since_ms=12_345)

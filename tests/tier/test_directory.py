@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ from headrace.storage.os_files import OsFiles
 from headrace.tier.directory import ABANDONED_MS, INCOMING, DirectoryStore
 from headrace.tier.directory_reserve import RESERVE
 from headrace.tier.probing import probe
-from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, StoreUnavailable
+from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, RangeMissing, StoreUnavailable
 
 T = TypeVar("T")
 KEY = "c/t/0/a.segment"
@@ -178,6 +179,28 @@ async def test_nothing_is_stored_where_a_disk_was_mounted_that_is_gone(tmp_path:
     (tmp_path / "away").rename(root)
     await store.put("c/t/0/b.segment", [b"2"])
     assert await store.get(KEY, 0, 1) == b"1"
+
+
+async def test_objects_are_read_by_who_may_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that became read-only, and a task of Spark's or a command that runs as another user."""
+    root = str(tmp_path / "objects")
+    store = DirectoryStore(root, OsFiles(8), AtOnce(), Counting())
+    await store.begin()
+    await store.put(KEY, [b"1234"])
+    opens = os.open
+
+    def read_only(path: str, flags: int, *mode: int) -> int:
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return opens(path, flags, *mode)
+
+    monkeypatch.setattr(os, "open", read_only)
+    assert await store.get(KEY, 1, 3) == b"23"
+    assert await stored(store) == {KEY: b"1234"}
+    with pytest.raises(RangeMissing):
+        await store.get(KEY, 3, 5)
+    with pytest.raises(StoreUnavailable, match="Read-only"):
+        await store.put("c/t/0/b.segment", [b"2"])
 
 
 @pytest.mark.parametrize("is_bare", [True, False])

@@ -104,7 +104,7 @@ class FollowerLogs:
             # The leader lacks what was committed. Of a remote segment that goes on behind the cut nothing is served,
             # and something may be missing before the cut: this log begins anew, as one does that has nothing.
             offset = partition.log_start_offset
-        opened.truncate_to(offset)
+        opened.truncate_to(offset, self._clock.wall_ms())
         partition.truncated_to(opened.log_end_offset)
         if opened.log_end_offset < before:
             log.log(

@@ -6,6 +6,7 @@ Of a partition that this node leads, the manifest is kept in memory, from soon a
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ LOADS_AT_ONCE = 8
 PROBE_S_MAX = 10.0
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
+_VARYING = re.compile(r"\b[0-9a-f]{32}\b|\d[\d.]*(µs|ms|s)?\b")
 
 
 SWEEP_ROUNDS_TROUBLED, SWEEP_ROUNDS = 10, 120
@@ -166,7 +168,8 @@ class Tier:
             self.is_proven.set()
 
     def _is_absent(self, reason: str) -> None:
-        if reason != self.absence:
+        """The same reason twice is one line, whatever names and times it tells of: they differ at every attempt."""
+        if _VARYING.sub("", reason) != _VARYING.sub("", self.absence):
             log.warning("the object store cannot be used yet, and is tried again: %s", reason)
         self.absence = reason
 

@@ -87,7 +87,7 @@ class Expiry:
         tier_log.given_up_ms = None
         if not config.remote_storage_enable:
             return partition.log_start_offset
-        began_s = self._broker.loop.time()
+        began_ms = self._broker.clock.monotonic_ms()  # the time of a loop may stand still within a turn
         start = log_start_by_retention(
             tier_log.remote,
             local_segments(tier_log),
@@ -95,7 +95,7 @@ class Expiry:
             partition.log_start_offset,
             self._tier.clock.wall_ms(),
         )
-        self._metrics.size_computation_ms = (self._broker.loop.time() - began_s) * 1000
+        self._metrics.size_computation_ms = self._broker.clock.monotonic_ms() - began_ms
         return start
 
     def _start_on_all_disks(self, tier_log: TierLog) -> int:

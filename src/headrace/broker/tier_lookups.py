@@ -103,14 +103,19 @@ class TierLookups:
 
     async def _look(self, known: TierLog, lookup: Lookup) -> Found | None:
         partition, limit = lookup.partition, lookup.limit_offset
-        start, local_start = partition.log_start_offset, partition.local_log_start_offset
         key_of, store = self._tier.segment_key, self._tier.store
-        segments = [RemoteSegment(store, key_of(partition, row), row) for row in _rows(known.remote, partition)]
-        remote_limit = min(limit, local_start)
-        if lookup.timestamp == MAX_TIMESTAMP:
-            return await newest(segments, start, remote_limit, partition.log.max_timestamp(limit))
-        found = await first_at_or_after(segments, lookup.timestamp, start, remote_limit)
-        return partition.log.find_time(lookup.timestamp, limit) if found is None else found
+        while True:
+            start, local_start = partition.log_start_offset, partition.local_log_start_offset
+            segments = [RemoteSegment(store, key_of(partition, row), row) for row in _rows(known.remote, partition)]
+            remote_limit = min(limit, local_start)
+            if lookup.timestamp == MAX_TIMESTAMP:
+                return await newest(segments, start, remote_limit, partition.log.max_timestamp(limit))
+            found = await first_at_or_after(segments, lookup.timestamp, start, remote_limit)
+            if found is not None:
+                return found
+            if partition.local_log_start_offset == local_start:
+                return partition.log.find_time(lookup.timestamp, limit)
+            # Segments have gone from the disk meanwhile, and are in the tier alone: it is looked there again.
 
 
 def _rows(remote: RemoteLog, partition: Hosted) -> list[SegmentRow]:

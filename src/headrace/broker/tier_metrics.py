@@ -79,7 +79,7 @@ class TierMetrics:
         self.readers: Readers | None = None
         self._counts: dict[str, Counts] = {}
         self._lags: dict[Hosted, Lag] = {}
-        self.size_computation_ms = 0.0
+        self.size_computation_ms = 0
         """How long it took last to find what retention keeps of one partition."""
 
     def of(self, topic: str) -> Counts:

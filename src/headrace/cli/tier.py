@@ -1,7 +1,7 @@
 """`headrace tier`: status, ls, verify."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -11,7 +11,7 @@ from headrace.cli.asking import ask_all, say_who_is_silent
 from headrace.cli.commands import BOOTSTRAP
 from headrace.cli.options import Bootstrap, Json
 from headrace.cli.outcome import Failure
-from headrace.cli.tier_verify import Checked, check
+from headrace.cli.tier_verify import NOBODY, Checked, check
 from headrace.cli.watch import administrator
 from headrace.client import Admin, Resource, ResourceType
 
@@ -23,7 +23,12 @@ UNKNOWN = "?"
 
 
 def status(topics: Topics = (), /, *, bootstrap: Bootstrap = BOOTSTRAP, json: Json = False) -> None:
-    found = asyncio.run(_asked(bootstrap, topics))
+    async def run() -> list[Document]:
+        async with administrator(bootstrap) as admin:
+            wanted = await tiered(admin, topics, are_named=False)
+            return with_silent(await gather(admin, topics), wanted)
+
+    found = asyncio.run(run())
     if json:
         output.document(
             [{name: value for name, value in partition.items() if name != "segments"} for partition in found]
@@ -79,8 +84,17 @@ def summary(checked: Checked) -> str:
     return ", ".join(parts) or ("no problem" if checked.segments else "there was nothing to check")
 
 
-async def tiered(admin: Admin, topics: Sequence[str]) -> list[tuple[str, int]]:
-    """Partitions that are to have a tier: those of `topics`, or of all that are tiered."""
+def with_silent(found: Sequence[Document], wanted: Iterable[tuple[str, int]]) -> list[Document]:
+    """Also tiered partitions of which no node tells anything."""
+    told = {(partition["topic"], partition["partition"]): partition for partition in found}
+    for topic, index in wanted:
+        silent = {"topic": topic, "partition": index, "leader_epoch": None, "manifest": None, "failure": NOBODY}
+        told.setdefault((topic, index), silent)
+    return [told[name] for name in sorted(told)]
+
+
+async def tiered(admin: Admin, topics: Sequence[str], *, are_named: bool = True) -> list[tuple[str, int]]:
+    """Partitions that are to have a tier: those of all tiered topics, or of `topics`, tiered or not if `are_named`."""
     described = await admin.describe_topics(topics or await admin.list_topics())
     settings = await admin.describe_configs([Resource(ResourceType.TOPIC, topic.name) for topic in described])
     wanted = {
@@ -91,7 +105,7 @@ async def tiered(admin: Admin, topics: Sequence[str]) -> list[tuple[str, int]]:
     return [
         (topic.name, partition.partition)
         for topic in described
-        if topics or topic.name in wanted
+        if (topics and are_named) or topic.name in wanted
         for partition in topic.partitions
     ]
 
@@ -123,7 +137,7 @@ def _status_row(partition: Document) -> list[object]:
     return [
         partition["topic"],
         partition["partition"],
-        partition["leader_epoch"],
+        UNKNOWN if partition["leader_epoch"] is None else partition["leader_epoch"],
         UNKNOWN if highest is None else _offsets(partition["log_start"], highest),
         UNKNOWN if highest is None else len(served),
         UNKNOWN if highest is None else sum(one["bytes"] for one in served),

@@ -16,7 +16,7 @@ Document = dict[str, Any]
 Again = Callable[[], Awaitable[list[Document]]]
 FINISHED = "copy_finished"
 ATTEMPTS = 10
-NOBODY = "No node tells of it: it is not tiered, or its leader has no tier, or does not answer."
+NOBODY = "No node tells of it: it is not tiered, or it has no leader, or that has no tier or does not answer."
 
 
 class Checked(NamedTuple):
@@ -42,7 +42,8 @@ async def check(
     except Refused as refused:
         raise Failure(str(refused)) from refused
     except StoreUnavailable as failure:
-        raise Failure(f"{failure} Give --store if this machine reaches it elsewhere") from failure
+        hint = "Give --store if this machine reaches it elsewhere; a bucket needs the brokers' credentials here too"
+        raise Failure(f"{str(failure).rstrip('.')}. {hint}") from failure
     finally:
         await verifying.close()
         offload.close()

@@ -4,13 +4,12 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
-from headrace.config import TOPIC_SETTINGS, TopicConfig, valid_only
 from headrace.controller import writing
 from headrace.controller.configs import Edits, edited_broker, edited_topic
 from headrace.controller.ledger import Ledger
-from headrace.controller.tier_rules import tier_warning
+from headrace.controller.tier_warnings import news_of_defaults, warn_of_topic
 from headrace.controller.topics import Refusal
-from headrace.core.cluster import BrokerOverrides, ClusterImage
+from headrace.core.cluster import BrokerOverrides
 from headrace.errors import ErrorCode
 
 log = logging.getLogger(__name__)
@@ -19,13 +18,6 @@ EditsOf: TypeAlias = Callable[[Mapping[str, str]], Edits]
 """From the current settings to edits of them: asked again when somebody else has changed them meanwhile."""
 
 DONE = Refusal(ErrorCode.NONE, "")
-
-
-def warn(image: ClusterImage, name: str, overrides: Mapping[str, str]) -> None:
-    """Of settings that are allowed, and may not do what was meant."""
-    warning = tier_warning(TopicConfig.resolve(image.broker_config, valid_only(TOPIC_SETTINGS, overrides.items())))
-    if warning is not None:
-        log.warning("topic %s: %s", name, warning)
 
 
 class AlterTopicSettings:
@@ -53,7 +45,7 @@ class AlterTopicSettings:
             return DONE
         if not await writing.write_topic_overrides(self._ledger.store, topic, after):
             return None
-        warn(self._ledger.image, self._name, after)
+        warn_of_topic(self._ledger.image, self._name, after)
         return DONE
 
 
@@ -81,4 +73,10 @@ class AlterBrokerSettings:
             return after
         if self._validate_only or after == known.overrides:
             return DONE
-        return DONE if await writing.write_broker_overrides(self._ledger.store, known, after) else None
+        is_default = self._broker_id is None
+        warning = news_of_defaults(image, image.broker_config_with({None: after})) if is_default else None
+        if not await writing.write_broker_overrides(self._ledger.store, known, after):
+            return None
+        if warning is not None:
+            log.warning("%s", warning)
+        return DONE

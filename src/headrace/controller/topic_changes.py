@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from headrace.controller import writing
 from headrace.controller.ledger import Ledger
 from headrace.controller.pacing import Pace
+from headrace.controller.tier_warnings import warn_of_topic
 from headrace.controller.topics import MorePartitions, NewTopic, Planned, Refusal, plan_creation, plan_growth
 from headrace.controller.writing import TopicPlan
 from headrace.core.cluster import Topic
@@ -55,6 +56,7 @@ class CreateTopics:
     async def _create(self, n: int, plan: TopicPlan) -> None:
         if await writing.write_topic(self._ledger.store, plan):
             self.settled[n] = plan
+            warn_of_topic(self._ledger.image, plan.name, plan.overrides)
 
 
 class DeleteTopics:

@@ -87,6 +87,10 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        """Shorter where the file ends before. Needs no permission to write, as `open` does."""
+        ...
+
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         """All or nothing: written beside, synced, renamed over, and the directory synced.
 

@@ -354,15 +354,16 @@ class Log(ReadableLog):
         self._drop_first(count)
         return count
 
-    def truncate_to(self, offset: int) -> None:
-        """Cuts off `offset` and everything after it, and epochs that began there."""
+    def truncate_to(self, offset: int, now_ms: int = UNKNOWN) -> None:
+        """Cuts off `offset` and all after it, and epochs that began there. If nothing is left, it covers what comes."""
         self._interrupt_cleaning()
         self.shared.changing()
         self._cut_epochs(offset)
         if offset >= self.log_end_offset:
             return
         if offset <= self.local_log_start_offset:
-            self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset))
+            since_ms = now_ms if self.local.since_ms == UNKNOWN else self.local.since_ms
+            self.truncate_fully_and_start_at(offset, min(self.log_start_offset, offset), since_ms=since_ms)
             return
         self._lower_recovery_point(offset)
         at = self.segments.index_of(offset)

@@ -224,6 +224,10 @@ class MemoryFiles:
         self.enter("read", path)
         return bytes(self.inode(path).data)
 
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        self.enter("read", path)
+        return bytes(self.inode(path).data[start : start + size])
+
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = self.create(path + ".tmp")
         beside.write(0, [content])

@@ -179,6 +179,13 @@ class OsFiles:
         with open(path, "rb") as file:
             return file.read()
 
+    def read_part(self, path: str, start: int, size: int) -> bytes:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.pread(descriptor, size, start)
+        finally:
+            os.close(descriptor)
+
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = path + ".tmp"
         with open(beside, "wb") as file:

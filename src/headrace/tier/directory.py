@@ -74,7 +74,7 @@ class DirectoryStore:
         assert 0 <= start < end, (start, end)
         self._reads += 1
         lane = _read_lane(self._reads % READ_LANES)
-        found = await self._look(lane, key, lambda files: _read(files, self._path(key), start, end))
+        found = await self._look(lane, key, lambda files: files.read_part(self._path(key), start, end - start))
         if len(found) < end - start:
             raise RangeMissing(f"{key} ends before byte {end}.")
         return found
@@ -252,14 +252,6 @@ def _link(files: Files, old: str, new: str) -> None:
         if error.errno in (errno.EPERM, errno.EOPNOTSUPP):
             raise OSError(error.errno, "the file system has no hard links, which create-only writes need") from error
         raise
-
-
-def _read(files: Files, path: str, start: int, end: int) -> bytes:
-    file = files.open(path)
-    try:
-        return file.read(start, end - start)
-    finally:
-        file.close()
 
 
 def _remove(files: Files, path: str) -> None:
