@@ -87,9 +87,9 @@ class Reading:
                     self.reads.cold_counts[kind] = sum(ends)
 
     def run(self, rounds: int) -> Reads:
-        """Rows that are not compressed are read more often; a first round warms the JVM up."""
+        """Rows that are not compressed are read more often, after a round that warms the JVM up."""
         for kind in KINDS:
-            for number in range((rounds if kind.codec == "none" else 1) + 1):
+            for number in range(rounds + 1) if kind.codec == "none" else (1,):
                 for action in ACTIONS:
                     for way in WAYS:
                         one = self._read(kind, action, way)
