@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -220,12 +220,18 @@ def executors_below(directory: Path) -> Iterable[int]:
                 yield int(process.name)
 
 
-def play(pipeline: Pipeline, bootstrap: str, deeds: Sequence[str], is_over: Callable[[], bool], random: Random) -> int:
+def in_turn(deeds: Sequence[str], random: Random) -> Iterator[str]:
+    """All of them in some order, and again in another."""
+    while True:
+        yield from random.sample(deeds, len(deeds))
+
+
+def play(pipeline: Pipeline, bootstrap: str, deeds: Iterator[str], is_over: Callable[[], bool]) -> int:
     """Returns how many rows there were; Wrong if they are not there once each."""
     with Flow(bootstrap, pipeline.source, PARTITIONS, ROWS_PER_S, FORM) as flow:
         try:
             while not is_over():
-                pipeline.do(random.choice(deeds))
+                pipeline.do(next(deeds))
             sent = flow.finish()
             pipeline.finish()
         finally:

@@ -5,13 +5,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from tests.hunt.budget import rounds, seed
-from tests.hunt.pipeline import KILL_AT, ROOT, Pipeline, Wrong, play
+from tests.hunt.pipeline import KILL_AT, ROOT, Pipeline, Wrong, in_turn, play
 from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.spark import standalone
 from tests.spark.jvm.conftest import WORKERS
@@ -38,9 +39,11 @@ def test_table_and_topic_equal_the_input(tmp_path: Path) -> None:
         running_cluster(tmp_path / "cluster") as cluster,
         standalone(tmp_path / "spark", CORES_PER_WORKER) as master,
     ):
+        deeds = None
         for number, random in enumerate(rounds()):
+            deeds = deeds or in_turn(DEEDS, random)
             pipeline = Pipeline(cluster, master, tmp_path / "spark", tmp_path / f"round-{number}", random)
-            sent = play(pipeline, cluster.bootstrap, DEEDS, after(SECONDS_PER_ROUND), random)
+            sent = play(pipeline, cluster.bootstrap, deeds, after(SECONDS_PER_ROUND))
             told = ", ".join(f"{times} x {deed}" for deed, times in sorted(pipeline.done.items()))
             print(f"{sent} rows, each there once; {told}; {pipeline.failures} drivers failed and were started again")
 
@@ -52,7 +55,7 @@ def test_brokers_that_forget_what_was_committed_are_found(tmp_path: Path) -> Non
     with forgetful_cluster(tmp_path / "cluster") as cluster:
         pipeline = Pipeline(cluster, "local[2]", tmp_path, tmp_path / "forgetful", random)
         with pytest.raises(Wrong, match=r"the topic: 0 rows lost \[\], [1-9][0-9]* doubled") as found:
-            play(pipeline, cluster.bootstrap, [f"{KILL_AT}after-commit"], lambda: bool(pipeline.done), random)
+            play(pipeline, cluster.bootstrap, repeat(f"{KILL_AT}after-commit"), lambda: bool(pipeline.done))
     print(f"found: {found.value}")
 
 
