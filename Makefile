@@ -25,12 +25,13 @@ ALONE := tests/interop tests/cluster tests/spark/jvm tests/pipeline/jvm
 # ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
 
-.PHONY: help setup demo up test check format hunt bench docs clean
+.PHONY: help setup demo up test test-spark43 check format hunt bench docs clean
 
 help:
 	@echo 'make demo    three brokers, a tier and Spark, everything that can go wrong, and the proof that nothing did'
 	@echo 'make up      a broker on 127.0.0.1:$(PORT), until Ctrl-C'
 	@echo 'make test    all tests, real Kafka clients and Spark among them'
+	@echo 'make test-spark43  source and sink on PySpark 4.3'
 	@echo 'make check   format, lint, types, who imports whom, tidiness'
 	@echo 'make format  what check asks of the format'
 	@echo 'make hunt    long random searches: fuzzing and chaos; prints its figures'
@@ -67,6 +68,10 @@ up: setup
 test: setup tools
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ALONE:%=--ignore=%) $(ARGS) || $(none_chosen)
 	@$(BIN)/python -m pytest -n $(ALONE_WORKERS) --dist loadfile $(ALONE) $(ARGS) || $(none_chosen)
+
+# In an environment of its own, with the jars of the connector that fits 4.2.
+test-spark43: spark spark43
+	@$(TOOLS_DIR)/spark43/venv/bin/python -m pytest tests/spark/jvm/test_source.py tests/spark/jvm/test_sink.py $(ARGS)
 
 check: setup
 	@$(BIN)/ruff format --check $(CODE)

@@ -18,7 +18,7 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 	mkdir -p $(2) && { mvn -q -B -ntp -f $(1) dependency:copy-dependencies -DoutputDirectory=$(abspath $(2)) \
 		>$(2)/../mvn.log 2>&1 || { cat $(2)/../mvn.log >&2; exit 1; }; }
 
-.PHONY: kafka-jars connect kafkajs kcat spark java gcc etcd s3 tools
+.PHONY: kafka-jars connect kafkajs kcat spark spark43 java gcc etcd s3 tools
 
 tools: kafka-jars connect kafkajs kcat spark etcd s3
 
@@ -64,6 +64,17 @@ $(TOOLS_DIR)/spark/stamp: tools/spark/pom.xml tools/spark/requirements.txt
 	@$(call jars,$<,$(TOOLS_DIR)/spark/jars)
 	@test -x $(TOOLS_DIR)/spark/venv/bin/python || $(TOOLS_PYTHON) -m venv $(TOOLS_DIR)/spark/venv
 	@$(TOOLS_DIR)/spark/venv/bin/pip install --quiet --disable-pip-version-check -r tools/spark/requirements.txt
+	@touch $@
+
+# The next Spark beside the one that all is tested with. It is installed alone first: whether it is to be had is one
+# question, whether Headrace can be installed with it another.
+spark43: $(TOOLS_DIR)/spark43/stamp
+$(TOOLS_DIR)/spark43/stamp: tools/spark43/requirements.txt pyproject.toml
+	@echo "fetching PySpark 4.3"
+	@test -x $(TOOLS_DIR)/spark43/venv/bin/python || $(TOOLS_PYTHON) -m venv $(TOOLS_DIR)/spark43/venv
+	@$(TOOLS_DIR)/spark43/venv/bin/pip install --quiet --disable-pip-version-check --no-deps "$$(grep ^pyspark $<)" || \
+		{ echo 'PySpark 4.3 is not to be had from the package registry: nothing is tested' >&2; exit 1; }
+	@$(TOOLS_DIR)/spark43/venv/bin/pip install --quiet --disable-pip-version-check -r $<
 	@touch $@
 
 s3: $(TOOLS_DIR)/s3/stamp

@@ -16,6 +16,7 @@ PROGRAM = ROOT / ".tools" / "s3" / "venv" / "bin" / "weed"
 READY_S_MAX = 120.0
 BUCKET = "headrace"
 KEY_ID, SECRET = "headrace-test", "headrace-test-secret"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
 PORTS = (
     *("s3.port", "s3.port.grpc", "master.port", "master.port.grpc"),
     *("volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc"),
@@ -57,7 +58,7 @@ class S3Server:
     @property
     def environment(self) -> dict[str, str]:
         """What a node needs besides."""
-        return {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET}
+        return CREDENTIALS
 
     def start(self) -> None:
         command = [str(PROGRAM), "server", f"-dir={self._directory / 'data'}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"]

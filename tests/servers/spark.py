@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on the loopback, made of what pip installs: a master and two workers of one core each."""
+"""A standalone Spark cluster on the loopback, made of what pip installs: a master and two workers."""
 
 import os
 import re
@@ -21,8 +21,8 @@ MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.depl
 
 
 @contextmanager
-def standalone(directory: Path) -> Iterator[str]:
-    """The URL of its master, once both workers are registered."""
+def standalone(directory: Path, cores: int = 1) -> Iterator[str]:
+    """The URL of its master, once both workers are registered, with so many cores each."""
     directory.mkdir(parents=True, exist_ok=True)
     port, log = lasting_port(), directory / "master.log"
     environment = {
@@ -54,9 +54,9 @@ def standalone(directory: Path) -> Iterator[str]:
         _until(log, 1, "I have been elected leader|Starting Spark master")
         for number in (1, 2):
             work = directory / f"work-{number}"
-            core = ("--cores", "1", "--memory", "1g", "--work-dir", str(work), "--webui-port", "0")
+            size = ("--cores", str(cores), "--memory", f"{cores}g", "--work-dir", str(work), "--webui-port", "0")
             # Spark never runs a task twice at the same time on one host: so there are two.
-            launch(f"worker-{number}", WORKER, "--host", f"127.0.0.{number}", *core, url)
+            launch(f"worker-{number}", WORKER, "--host", f"127.0.0.{number}", *size, url)
         _until(log, 2, "Registering worker")
         yield url
     finally:

@@ -63,6 +63,7 @@ async def produce(bootstrap: str, value: bytes) -> None:
 def test_ends_wait_for_a_leader_that_does_not_know_them_yet_and_do_not_ask_for_metadata(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """T207-10."""
     fill(cluster.bootstrap, "t", numbers(0, 10))
     first = leader(cluster)
     others = sorted({1, 2, 3} - {first})

@@ -1,4 +1,7 @@
-"""One Spark session and one broker process for all tests of this folder: a session takes seconds to start."""
+"""One Spark session, one broker process and one cluster for all tests of this folder: a session takes seconds to start.
+
+Spark's own connector is in the session too, so that both can run beside each other.
+"""
 
 import os
 import shutil
@@ -10,11 +13,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.headrace import headrace_broker
 from tests.servers.process import BrokerProcess
+from tests.servers.s3 import CREDENTIALS
 
 MEMORY = Path("/dev/shm")
 WORKERS = Path(__file__).parent / "workers"
+JARS = Path(__file__).resolve().parents[3] / ".tools" / "spark" / "jars"
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     "spark.driver.host": "127.0.0.1",
@@ -41,14 +47,29 @@ def scratch() -> Iterator[Path]:
 def spark(scratch: Path) -> Iterator[SparkSession]:
     """Finds the data source by itself: nothing is registered."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ.update(CREDENTIALS)  # tasks read a tier by themselves, and have them from Spark's process
     os.environ["PYTHONPATH"] = os.pathsep.join([str(WORKERS), *filter(None, [os.environ.get("PYTHONPATH")])])
     builder = SparkSession.builder.master("local[2]").appName("headrace tests")
-    for key, value in {**SETTINGS, "spark.sql.warehouse.dir": str(scratch / "warehouse")}.items():
+    places = {"spark.sql.warehouse.dir": str(scratch / "warehouse"), "spark.jars": connector_jars()}
+    for key, value in {**SETTINGS, **places}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+def connector_jars() -> str:
+    found = sorted(map(str, JARS.glob("*.jar")))
+    assert found, "Spark's own connector is missing: run `make spark`"
+    return ",".join(found)
+
+
+@pytest.fixture(scope="session")
+def cluster(scratch: Path) -> Iterator[HeadraceCluster]:
+    """Three broker processes, for tests that kill them."""
+    with running_cluster(scratch / "cluster") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

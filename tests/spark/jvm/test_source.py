@@ -15,9 +15,10 @@ from pyspark.sql.functions import col
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client import Admin
+from headrace.model import TopicPartition
 from headrace.spark.listener import GroupListener, QueryLag
 from tests.servers.process import BrokerProcess
-from tests.spark.filling import delete_topic, fill, make_topic, numbers
+from tests.spark.filling import delete_records, delete_topic, fill, make_topic, numbers
 from tests.spark.jvm.running import run_out
 
 names = count(1)
@@ -190,20 +191,36 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_from(
     assert seen.values == [b"%d" % n for n in range(100) if n // 2 >= (20 if n % 2 == 0 else 30)]
 
 
-def test_a_topic_made_anew_with_more_rows_is_not_taken_for_the_old_one(
-    broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path
+@pytest.mark.parametrize("rows", [6, 50], ids=["fewer rows", "more rows"])
+def test_a_topic_made_anew_is_not_taken_for_the_old_one(
+    broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path, rows: int
 ) -> None:
     fill(broker.bootstrap, topic, numbers(0, 20), partitions=2)
     seen = Seen()
     run(stream(), tmp_path / "c", seen)
     delete_topic(broker.bootstrap, topic)
     make_topic(broker.bootstrap, topic, 2)
-    fill(broker.bootstrap, topic, numbers(100, 150), partitions=2)
+    fill(broker.bootstrap, topic, numbers(100, 100 + rows), partitions=2)
     with pytest.raises(StreamingQueryException, match=r"RECREATED: topic .* was deleted and made anew"):
         run(stream(), tmp_path / "c", seen)
     assert seen.values == numbers(0, 20)
     run(stream(failOnDataLoss="false"), tmp_path / "c", seen)
-    assert seen.values == [*numbers(0, 20), *numbers(100, 150)]
+    assert seen.values == [*numbers(0, 20), *numbers(100, 100 + rows)]
+
+
+def test_retention_that_overtakes_the_reader_is_told_and_all_that_is_left_is_read_once(
+    broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, numbers(0, 20), partitions=2)
+    seen = Seen()
+    run(stream(), tmp_path / "c", seen)
+    fill(broker.bootstrap, topic, numbers(20, 60), partitions=2)
+    delete_records(broker.bootstrap, {TopicPartition(topic, at): 15 for at in range(2)})
+    with pytest.raises(StreamingQueryException, match=r"AGED_OUT: "):
+        run(stream(), tmp_path / "c", seen)
+    assert seen.values == numbers(0, 20)
+    run(stream(failOnDataLoss="false"), tmp_path / "c", seen)
+    assert seen.values == [*numbers(0, 20), *numbers(30, 60)]
 
 
 def test_an_idle_query_makes_no_batches(
