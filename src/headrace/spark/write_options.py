@@ -75,7 +75,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         raise OptionRefused("option kafka.enable.idempotence=false needs deliveryGuarantee=at_least_once")
     parsed = WriteOptions(
         bootstrap=options.bootstrap(),
-        topic=options.text("topic"),
+        topic=topic.strip() if (topic := options.text("topic")) is not None else None,
         guarantee=guarantee,  # type: ignore[arg-type]  # one of the two choices
         scope_name=options.text("scope"),
         checkpoint=options.text("checkpointLocation"),
