@@ -22,6 +22,9 @@ from headrace.spark.schema import COLUMNS
 CORRUPT = "_corrupt"
 PARSED = "_parsed"
 REASON = "_reason"
+FIRST_DAY, LAST_TIME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The same. Others are no days to whoever reads the table with Python, nor to us."""
 SOURCE = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 """What is read of a topic."""
 
@@ -47,9 +50,10 @@ class Parsing:
         parsed = self._parsed(records)
         time = f.col("timestamp") if self._time is None else self._time
         parsed = parsed.withColumn("_time", time)
-        if self._time is not None:
-            late = f.when(f.col("_time").isNull(), f.lit("its event time cannot be read"))
-            parsed = parsed.withColumn(REASON, f.coalesce(f.col(REASON), late))
+        has_day = f.col("_time").between(f.lit(FIRST_DAY).cast("timestamp"), f.lit(LAST_TIME).cast("timestamp"))
+        what = "timestamp" if self._time is None else "event time"
+        late = f.when(has_day, None).otherwise(f.lit(f"its {what} cannot be read, or is of no year from 1 to 9999"))
+        parsed = parsed.withColumn(REASON, f.coalesce(f.col(REASON), late))
         names = [f"`{field.name}`" for field in self._schema.fields.fields]
         return parsed.select(
             *(f.col(f"{PARSED}.{name}") for name in names),
@@ -91,7 +95,7 @@ def _time_of(fields: StructType, path: str) -> Column:
     if isinstance(kind, StringType):
         return column.try_cast("timestamp")
     if isinstance(kind, LongType | IntegerType):
-        return f.timestamp_millis(column)
+        return f.when(column.between(FIRST_MS, LAST_MS), f.timestamp_millis(column))
     raise AskedWrongly(
         f"--event-time {path} is {kind.simpleString()}: it can be a timestamp, a date, a string, or whole milliseconds"
     )
