@@ -23,6 +23,7 @@ GOOD: dict[str, Any] = {"topics": ("orders",), "to": "/data/lake"}
         ({"dead_letter": "orders"}, "--dead-letter orders is one of the topics that are read"),
         ({"bootstrap": "nowhere"}, "bootstrap 'nowhere' is not host:port"),
         ({"scope": "a b"}, "--scope has 1 to 64 of the characters"),
+        ({"scope": "headrace.places"}, "--scope has 1 to 64 of the characters"),
         ({"rows_per_batch": 0}, "--rows-per-batch is 1 at least, not 0"),
         ({"merge_files": 1}, "--merge-files is 0 for never, or 2 at least"),
         ({"avro_header": True}, "--avro-header needs --schema"),

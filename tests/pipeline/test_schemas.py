@@ -1,6 +1,7 @@
 """Schemas of values: DDL and Spark's JSON are Spark's; Avro and names are ours."""
 
 import json
+from decimal import Decimal
 from io import BytesIO
 from typing import Any
 
@@ -46,6 +47,10 @@ def test_avro_has_a_type_for_each_of_sparks() -> None:
     [
         (record(("a", ["int", "string"])), "a union of 2 types at a"),
         (record(("a", ["null", "r"])), "a type r at a that no table can have"),
+        (
+            record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})),
+            "a decimal at a of 39 digits, and 38 is the most",
+        ),
         (record(("_offset", "int")), "a column _offset, a name that the table has for itself"),
         (record(("a", "int"), ("A", "int")), "two columns a, which Spark does not tell apart"),
         (record(), "no column"),
@@ -65,21 +70,48 @@ def test_sparks_json_is_taken_as_it_is() -> None:
     assert found.fields == schema and found.avro is None and found.ddl() == "id bigint, name string"
 
 
+def decoded(schema: str, values: list[bytes | None], has_header: bool = False) -> list[dict[str, Any]]:
+    batch = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
+    return [row for found in decoder(schema, has_header, ["value"])(iter([batch])) for row in found.to_pylist()]
+
+
+def encoded(schema: str, **row: Any) -> bytes:
+    stream = BytesIO()
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema)), row)
+    return stream.getvalue()
+
+
+def test_a_value_that_its_column_cannot_hold_stops_no_other() -> None:
+    large = encoded(record(("a", "long")), a=1 << 40)
+    rows = decoded(record(("a", "int")), [encoded(record(("a", "int")), a=3), large, None])
+    assert [row["_parsed"] for row in rows] == [{"a": 3}, None, None]
+    assert [row["_reason"] for row in rows] == [None, "it has a value that its column cannot hold", "it has no value"]
+
+    def decimal(precision: int) -> str:
+        return record(("a", {"type": "bytes", "logicalType": "decimal", "precision": precision}))
+
+    few, many = (encoded(decimal(20), a=Decimal(number)) for number in (12, 123_456))
+    assert [row["_reason"] is None for row in decoded(decimal(4), [many, few])] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("kind", "logical"),
+    [
+        *(("int", "time-millis"), ("long", "time-micros"), ("long", "timestamp-nanos")),
+        *(("long", "local-timestamp-millis"), ("long", "local-timestamp-micros"), ("long", "made-up")),
+    ],
+)
+def test_a_logical_type_that_no_column_has_is_the_number_that_it_is_made_of(kind: str, logical: str) -> None:
+    schema = record(("a", ["null", {"type": kind, "logicalType": logical}]))
+    assert avro_type(schema).simpleString() == f"struct<a:{'int' if kind == 'int' else 'bigint'}>"
+    assert decoded(schema, [encoded(record(("a", ["null", kind])), a=5)])[0]["_parsed"] == {"a": 5}
+
+
 def test_a_task_decodes_avro_with_and_without_the_header_of_a_registry() -> None:
     schema = record(("id", "long"), ("at", {"type": "long", "logicalType": "timestamp-millis"}))
-    stream = BytesIO()
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(json.loads(schema)), {"id": 5, "at": 1_000})
-    value = stream.getvalue()
-
-    def decoded(values: list[bytes | None], has_header: bool) -> list[dict[str, Any]]:
-        batch = pa.RecordBatch.from_arrays([pa.array(values, pa.binary())], ["value"])
-        rows: list[dict[str, Any]] = [
-            row for found in decoder(schema, has_header, ["value"])(iter([batch])) for row in found.to_pylist()
-        ]
-        return rows
-
-    plain = decoded([value, None, b"\x80", value + b"x"], False)
+    value = encoded(schema, id=5, at=1_000)
+    plain = decoded(schema, [value, None, b"\x80", value + b"x"])
     assert [row["_parsed"] and row["_parsed"]["id"] for row in plain] == [5, None, None, None]
     assert [row["_reason"] is None for row in plain] == [True, False, False, False]
-    framed = decoded([b"\0\0\0\0\7" + value, value, b"\0"], True)
+    framed = decoded(schema, [b"\0\0\0\0\7" + value, value, b"\0"], True)
     assert [row["_reason"] is None for row in framed] == [True, False, False]

@@ -41,11 +41,13 @@ def test_a_share_goes_forward_and_not_too_far(spans: list[tuple[int, int]], limi
 
 def test_too_few_records_wait_for_more_but_not_for_ever() -> None:
     waiting = admission(least=10, delay_ms=1_000)
-    assert waiting.ends({A: 0}, {A: 5}, {}, 100) == {A: 0}
-    assert waiting.ends({A: 0}, {A: 9}, {}, 1_099) == {A: 0}
-    assert waiting.ends({A: 0}, {A: 9}, {}, 1_100) == {A: 9}
+    assert waiting.ends({A: 0}, {A: 3}, {}, 100) == {A: 3}  # the first batch, as in Spark's own connector
+    assert waiting.ends({A: 3}, {A: 5}, {}, 200) == {A: 3}
+    assert waiting.ends({A: 3}, {A: 9}, {}, 1_099) == {A: 3}
+    assert waiting.ends({A: 3}, {A: 9}, {}, 1_100) == {A: 9}
     assert waiting.ends({A: 9}, {A: 12}, {}, 1_200) == {A: 9}
     assert waiting.ends({A: 9}, {A: 19}, {}, 1_300) == {A: 19}
+    assert waiting.ends({A: 19}, {A: 20}, {}, 1_400, may_wait=False) == {A: 20}
 
 
 def test_bytes_are_counted_by_what_a_record_has_on_average() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,9 @@ from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.foreach_batch import foreach_batch
 from headrace.spark.messages import Written
 from headrace.spark.option_values import OptionRefused
+from headrace.spark.scope import Scope
 from headrace.spark.sink import ForeachBatchSink
+from headrace.spark.write_options import write_options
 from headrace.testing import Cluster
 from tests.spark.filling import make_topic
 from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, readable, spark, wrote
@@ -218,3 +221,20 @@ async def test_the_brokers_keep_which_run_committed_last(cluster: Cluster) -> No
         assert await groups.last("s", "q") == (-1, None)
         await groups.commit("s", "q", 3, "run", [])
         assert await groups.last("s", "q") == (3, "run")
+
+
+def test_a_relative_checkpoint_is_another_one_in_another_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def scope() -> Scope:
+        return write_options({**LEAST, "checkpointLocation": "checkpoint"}).scope()
+
+    found = []
+    for name in ("a", "copy of a"):
+        (tmp_path / name / "checkpoint").mkdir(parents=True)
+        monkeypatch.chdir(tmp_path / name)
+        found.append(scope())
+    assert [one.path for one in found] == [str(tmp_path / name / "checkpoint") for name in ("a", "copy of a")]
+    assert found[0].name != found[1].name
+    monkeypatch.chdir(tmp_path)
+    assert scope().path == "checkpoint"  # in the home of another file system

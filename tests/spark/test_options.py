@@ -30,7 +30,7 @@ def test_names_come_in_any_case() -> None:
 def test_topics_are_named_by_exactly_one_option() -> None:
     assert parse(subscribe=" a, b ,a").selection.topics == ("a", "b")
     only = {"kafka.bootstrap.servers": "h:1"}
-    assert read_options({**only, "subscribePattern": "a.*"}, "batch").selection.pattern == "a.*"
+    assert read_options({**only, "subscribePattern": " a.* "}, "batch").selection.pattern == "a.*"
     assigned = read_options({**only, "assign": '{"t": [1, 0]}'}, "batch").selection.partitions
     assert assigned == (TopicPartition("t", 0), TopicPartition("t", 1))
 
@@ -41,12 +41,28 @@ def test_a_time_beats_times_by_partition_which_beat_offsets() -> None:
     assert parse("stream", **given, startingTimestamp="5").starting.time_ms == 5
 
 
+def test_a_batch_begins_and_ends_at_times_too() -> None:
+    by_partition = '{"t": {"0": 7}}'
+    options = parse("batch", startingTimestamp="5", endingTimestamp="9")
+    assert (options.starting.time_ms, options.ending.time_ms) == (5, 9)
+    options = parse("batch", startingOffsetsByTimestamp=by_partition, endingOffsetsByTimestamp=by_partition)
+    assert options.starting.times_ms == options.ending.times_ms == {TopicPartition("t", 0): 7}
+
+
 def test_what_is_for_the_kafka_client_passes_and_what_we_know_of_it_is_used() -> None:
     options = parse(kafka__max__poll__records="20000", kafka__fetch__max__bytes="77", kafka__client__id="me")
     assert options.connection.fetch_bytes_max == 77
     assert options.connection.client_id == "me"
     assert parse(kafka__isolation__level="read_committed").connection.is_read_committed
     assert parse(kafka__security__protocol="PLAINTEXT") == parse()
+
+
+def test_limits_of_a_trigger_are_ignored_in_a_batch_as_sparks_own_connector_does(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    given = {"maxOffsetsPerTrigger": "9", "minOffsetsPerTrigger": "3", "maxTriggerDelay": "1s"}
+    assert parse("batch", **given).selection == parse("batch").selection
+    assert [record.getMessage().split()[1] for record in caplog.records] == list(given)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +88,17 @@ def test_bytes_are_written_with_units_or_without() -> None:
             {"endingOffsets": "latest"},
             "option endingOffsets is one of spark.read; a stream has no use for it",
         ),
-        ("batch", {"maxOffsetsPerTrigger": "1"}, "option maxOffsetsPerTrigger is one of spark.readStream; a batch"),
+        ("batch", {"maxBytesPerTrigger": "1"}, "option maxBytesPerTrigger is one of spark.readStream; a batch"),
+        (
+            "batch",
+            {"startingTimestamp": "7", "endingTimestamp": "5"},
+            "option startingTimestamp (7) is later than endingTimestamp (5)",
+        ),
+        (
+            "batch",
+            {"startingOffsetsByTimestamp": '{"t":{"1":7}}', "endingOffsetsByTimestamp": '{"t":{"1":5}}'},
+            "option startingOffsetsByTimestamp of t-1 (7) is later than endingOffsetsByTimestamp (5)",
+        ),
         ("batch", {"startingOffsets": "latest"}, "from which a batch would read nothing"),
         ("batch", {"startingOffsets": '{"t":{"0":-1}}'}, "holds -1 (latest)"),
         ("batch", {"endingOffsets": "earliest"}, "up to which a batch would read nothing"),
@@ -108,6 +134,7 @@ def test_what_is_wrong_is_told_in_one_sentence(mode: Mode, given: dict[str, Any]
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": "("},
             "option subscribePattern is no regular expression",
         ),
+        ({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "}, "option subscribePattern names no topic"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "{}"}, "option assign names no partition"),
     ],
 )

@@ -18,6 +18,7 @@ from pyspark.sql.datasource import (
 
 from headrace.model import TopicPartition
 from headrace.spark.batch_reader import BatchReader, PushdownReader, batch_reader, plan_batch
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import read_options
 from headrace.spark.pushdown import Pushdown
 from headrace.spark.schema import source_schema
@@ -92,3 +93,23 @@ def test_only_a_process_that_spark_asks_about_filters_gets_a_reader_that_takes_t
     assert type(batch_reader(options, schema)) is BatchReader
     monkeypatch.setitem(__import__("sys").modules, "pyspark.sql.worker.data_source_pushdown_filters", pytest)
     assert type(batch_reader(options, schema)) is PushdownReader
+
+
+@pytest.mark.parametrize(
+    ("ending", "sentence"),
+    [
+        ({"endingOffsets": '{"t": {"0": 9, "1": 10}}'}, "option endingOffsets ends it at 10"),
+        ({"endingOffsets": '{"t": {"0": 19, "1": -1}}', "startingOffsets": '{"t": {"0": 20, "1": 0}}'}, "at 19"),
+        ({"endingTimestamp": "900", "startingOffsets": '{"t": {"0": 70, "1": 0}}'}, "endingTimestamp ends it at 60"),
+    ],
+)
+def test_an_end_before_the_beginning_that_was_named_is_a_contradiction(ending: dict[str, str], sentence: str) -> None:
+    given = {"startingOffsets": '{"t": {"0": -2, "1": 20}}', **ending}
+    with pytest.raises(OptionRefused, match=sentence):
+        planned([], **given)
+
+
+def test_a_beginning_that_is_not_written_yet_is_told_as_that() -> None:
+    given = {"startingOffsets": '{"t": {"0": -2, "1": 90}}', "endingOffsets": '{"t": {"0": -1, "1": 70}}'}
+    with pytest.raises(DataLoss, match="NOT_YET"):
+        planned([], **given)

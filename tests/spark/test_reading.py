@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.client import Producer
+from headrace.client import Admin, Producer
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.batch_reader import BatchReader, batch_reader
@@ -62,6 +62,20 @@ def test_a_batch_reads_each_record_once_however_it_is_cut(cluster: Cluster) -> N
     for options in ({}, {"minPartitions": "7"}, {"maxRecordsPerPartition": "301"}):
         reader = batch(cluster, **options)
         assert values_of(reader, reader.partitions()) == numbers(0, 5_000)
+
+
+def test_a_process_that_has_read_a_topic_reads_partitions_that_it_got_since(cluster: Cluster) -> None:
+    async def grown() -> None:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_partitions({"t": 4})
+
+    fill(cluster.bootstrap, "t", numbers(0, 10), partitions=2)
+    reader = batch(cluster)
+    assert values_of(reader, reader.partitions()) == numbers(0, 10)
+    asyncio.run(grown())
+    fill(cluster.bootstrap, "t", numbers(10, 30), partitions=4)
+    given = {"subscribe": "t", "partition.metadata.cache.ttl.ms": "0"}
+    assert values_of(reader, batch(cluster, **given).partitions()) == numbers(0, 30)
 
 
 def test_rows_have_the_schema_that_spark_compares_them_with(cluster: Cluster) -> None:

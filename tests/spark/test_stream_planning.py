@@ -212,6 +212,23 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_from() -> None:
     ]
 
 
+def test_a_batch_that_the_connector_has_not_finished_has_the_new_partitions_that_are_in_it() -> None:
+    view = two()
+    view.logs[T1].start = 2
+    unfinished = from_json({"t": {"0": 6, "1": 9}})
+    assert Driver(view).pieces(from_json({"t": {"0": 4}}), unfinished) == [(0, 4, 6), (1, 2, 9)]
+
+
+def test_a_first_batch_that_the_connector_has_not_finished_is_not_taken_for_an_empty_one() -> None:
+    unfinished = from_json({"t": {"0": 6, "1": 9}})
+    for option in ("latest", '{"t": {"0": 0, "1": -1}}'):
+        driver = Driver(two(), startingOffsets=option)
+        with pytest.raises(OptionRefused, match="give the JSON that is there as option startingOffsets"):
+            driver.pieces(driver.at, unfinished)
+    told = Driver(two(), startingOffsets='{"t": {"0": 1, "1": 2}}')
+    assert told.pieces(told.at, unfinished) == [(0, 1, 6), (1, 2, 9)]
+
+
 def test_limits_hold_until_all_is_read() -> None:
     driver = Driver(two(end_0=100, end_1=50), maxOffsetsPerTrigger="60")
     taken = []
@@ -227,9 +244,20 @@ def test_bytes_limit_a_batch_by_what_records_have_on_average() -> None:
 
 def test_too_few_records_wait_for_the_delay() -> None:
     driver = Driver(two(), minOffsetsPerTrigger="100", maxTriggerDelay="1s")
+    assert driver.batch() == [(0, 0, 10), (1, 0, 20)]  # the first one does not wait
+    driver.view.logs[T0].end = 15
     assert driver.batch() is None
     driver.clock.now_ms = 1_000
-    assert driver.batch() == [(0, 0, 10), (1, 0, 20)]
+    assert driver.batch() == [(0, 10, 15)]
+
+
+def test_who_is_to_end_with_what_is_there_does_not_wait_for_more() -> None:
+    driver = Driver(two(), minOffsetsPerTrigger="20", maxOffsetsPerTrigger="20")
+    driver.planner.freeze()
+    taken = 0
+    while (batch := driver.batch()) is not None:
+        taken += sum(end - begin for _, begin, end in batch)
+    assert taken == 30
 
 
 def test_what_comes_after_the_query_was_told_to_end_is_left() -> None:

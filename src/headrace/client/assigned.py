@@ -25,6 +25,7 @@ class Assigned:
     trouble: str | None = None  # the error for which it is fetched again, until a broker has nothing against it
     failures: int = 0
     retry_at_ms: int = 0
+    missing_since_ms: int | None = None  # the topic is known, and it is not among its partitions
     high_watermark: int = -1
     log_start_offset: int = -1
     _fetched: deque[tuple[Fetched, Callable[[int], None]]] = field(default_factory=deque)

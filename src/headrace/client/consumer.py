@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from headrace.client.assigned import Assigned
 from headrace.client.beside import Beside
-from headrace.client.cluster import ASK_MS_MAX, Cluster
+from headrace.client.cluster import ASK_MS_MAX, UNKNOWN_TOPIC_MS_MAX, Cluster
 from headrace.client.errors import NotReachable
 from headrace.client.fetched import ConsumerRecord, Fetched
 from headrace.client.fetcher import READ_COMMITTED, Fetcher, FetchLimits
@@ -322,11 +322,9 @@ class Consumer:
             return False
         if leader is None:
             if topic is not None and assigned.partition.partition not in topic.leaders:
-                try:
-                    check_exists(self._cluster, assigned.partition)
-                except KafkaError as error:
-                    self._failure = error
+                self._note_missing(assigned)
             return False
+        assigned.missing_since_ms = None
         fetcher = self._fetchers.get(leader.node_id)
         if fetcher is None:
             fetcher = Fetcher(self._cluster, leader.node_id, self._limits, self._heard)
@@ -335,6 +333,19 @@ class Consumer:
         self._routes[assigned] = fetcher
         fetcher.want(assigned)
         return True
+
+    def _note_missing(self, assigned: Assigned) -> None:
+        """A topic may have got more partitions since it was asked about, and not all brokers hear of them at once."""
+        now_ms = self._clock.monotonic_ms()
+        if assigned.missing_since_ms is None:
+            assigned.missing_since_ms = now_ms
+        left_ms = assigned.missing_since_ms + UNKNOWN_TOPIC_MS_MAX - now_ms
+        self._wake_ms = min(self._wake_ms, max(1, left_ms))
+        if left_ms <= 0:
+            try:
+                check_exists(self._cluster, assigned.partition)
+            except KafkaError as error:
+                self._failure = error
 
     def _heard(self, assigned: Assigned | None, _node_id: int) -> None:
         """A fetcher has something: records, an error, or no broker any more."""

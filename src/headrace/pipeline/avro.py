@@ -33,6 +33,8 @@ _LOGICAL: dict[tuple[str, str], type[DataType]] = {
     ("long", "timestamp-micros"): spark_types.TimestampType,
     ("string", "uuid"): spark_types.StringType,
 }
+DECIMAL_DIGITS_MAX = 38
+"""Of Spark's."""
 
 
 def avro_type(text: str) -> StructType:
@@ -75,7 +77,10 @@ class _Types:
             return spark_types.ArrayType(self.of(schema["items"], f"{where}[]"))
         if kind == "map":
             return spark_types.MapType(spark_types.StringType(), self.of(schema["values"], f"{where}{{}}"))
-        if schema.get("logicalType") == "decimal" and kind in ("bytes", "fixed"):
+        if _is_decimal(schema):
+            if schema["precision"] > DECIMAL_DIGITS_MAX:
+                digits = f"{schema['precision']} digits, and {DECIMAL_DIGITS_MAX} is the most"
+                raise AskedWrongly(f"the Avro schema has a decimal at {where or 'the top'} of {digits}")
             return self._name(schema, spark_types.DecimalType(schema["precision"], schema.get("scale", 0)))
         logical = _LOGICAL.get((str(kind), str(schema.get("logicalType"))))
         return self._name(
@@ -106,6 +111,20 @@ class _Types:
         return self.of(others[0], where)
 
 
+def _is_decimal(schema: Any) -> bool:
+    return schema.get("logicalType") == "decimal" and schema.get("type") in ("bytes", "fixed")
+
+
+def _without_unknown(schema: Any) -> Any:
+    """As it is read: a logical type that no column has is what it is made of, as Avro says."""
+    if isinstance(schema, list):
+        return [_without_unknown(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    known = _is_decimal(schema) or (str(schema.get("type")), str(schema.get("logicalType"))) in _LOGICAL
+    return {key: _without_unknown(one) for key, one in schema.items() if known or key != "logicalType"}
+
+
 def decoder(
     schema: str, has_header: bool, kept: list[str]
 ) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
@@ -118,10 +137,14 @@ def decoder(
         from pyspark.sql.pandas.types import to_arrow_type
 
         kind = to_arrow_type(fields, timezone="UTC")
-        parsed_schema = fastavro.parse_schema(json.loads(schema))
+        parsed_schema = fastavro.parse_schema(_without_unknown(json.loads(schema)))
         for batch in batches:
             rows = [_row(value.as_py(), parsed_schema, has_header) for value in batch.column("value")]
-            parsed = _array([row for row, _ in rows], kind)
+            try:
+                parsed = _array([row for row, _ in rows], kind)
+            except (ValueError, TypeError, OverflowError):  # of one of them, which must not stop all others
+                rows = [_held(row, reason, kind) for row, reason in rows]
+                parsed = _array([row for row, _ in rows], kind)
             reasons = pa.array([reason for _, reason in rows], pa.string())
             columns = [batch.column(name) for name in kept]
             yield pa.RecordBatch.from_arrays([*columns, parsed, reasons], [*kept, "_parsed", "_reason"])
@@ -133,6 +156,16 @@ def _array(rows: list[dict[str, Any] | None], kind: "pa.DataType") -> "pa.Array"
     import pyarrow as pa
 
     return pa.array(rows, kind)
+
+
+def _held(
+    row: dict[str, Any] | None, reason: str | None, kind: "pa.DataType"
+) -> tuple[dict[str, Any] | None, str | None]:
+    try:
+        _array([row], kind)
+    except (ValueError, TypeError, OverflowError):
+        return None, "it has a value that its column cannot hold"
+    return row, reason
 
 
 def _row(value: bytes | None, schema: Any, has_header: bool) -> tuple[dict[str, Any] | None, str | None]:

@@ -22,6 +22,12 @@ from headrace.spark.schema import COLUMNS
 CORRUPT = "_corrupt"
 PARSED = "_parsed"
 REASON = "_reason"
+FIRST_DAY, LAST_TIME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The same. Others are no days to whoever reads the table with Python, nor to us."""
+OBJECT_AT_END = r"\}\s*\z"
+TWO_OBJECTS = r"\}\s*,?\s*\{"
+"""They may also be in an array within one; only then is it worth while to count."""
 SOURCE = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 """What is read of a topic."""
 
@@ -47,9 +53,10 @@ class Parsing:
         parsed = self._parsed(records)
         time = f.col("timestamp") if self._time is None else self._time
         parsed = parsed.withColumn("_time", time)
-        if self._time is not None:
-            late = f.when(f.col("_time").isNull(), f.lit("its event time cannot be read"))
-            parsed = parsed.withColumn(REASON, f.coalesce(f.col(REASON), late))
+        has_day = f.col("_time").between(f.lit(FIRST_DAY).cast("timestamp"), f.lit(LAST_TIME).cast("timestamp"))
+        what = "timestamp" if self._time is None else "event time"
+        late = f.when(has_day, None).otherwise(f.lit(f"its {what} cannot be read, or is of no year from 1 to 9999"))
+        parsed = parsed.withColumn(REASON, f.coalesce(f.col(REASON), late))
         names = [f"`{field.name}`" for field in self._schema.fields.fields]
         return parsed.select(
             *(f.col(f"{PARSED}.{name}") for name in names),
@@ -70,12 +77,20 @@ class Parsing:
             return records.mapInArrow(decoder(self._schema.avro, self._avro_header, kept), StructType(fields))
         full = StructType([*self._schema.fields.fields, StructField(CORRUPT, StringType())])
         how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-        parsed = records.withColumn(PARSED, f.from_json(f.col("value").cast("string"), full, how))
-        is_bad = f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull()
+        text = f.col("value").cast("string")
+        parsed = records.withColumn(PARSED, f.from_json(text, full, how))
+        is_bad = f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull() | _has_more(text)
         reason = f.when(f.col("value").isNull(), f.lit("it has no value")).when(
             is_bad, f.lit("it is no JSON of the schema")
         )
         return parsed.withColumn(REASON, reason)
+
+
+def _has_more(text: Column) -> Column:
+    """Whether something comes behind the object, another one perhaps: Spark parses the first, and says nothing."""
+    count = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
+    may_be_two = f.when(text.rlike(TWO_OBJECTS), f.coalesce(count, f.lit(0)) != 1).otherwise(f.lit(False))
+    return ~text.rlike(OBJECT_AT_END) | may_be_two
 
 
 def _time_of(fields: StructType, path: str) -> Column:
@@ -91,7 +106,7 @@ def _time_of(fields: StructType, path: str) -> Column:
     if isinstance(kind, StringType):
         return column.try_cast("timestamp")
     if isinstance(kind, LongType | IntegerType):
-        return f.timestamp_millis(column)
+        return f.when(column.between(FIRST_MS, LAST_MS), f.timestamp_millis(column))
     raise AskedWrongly(
         f"--event-time {path} is {kind.simpleString()}: it can be a timestamp, a date, a string, or whole milliseconds"
     )

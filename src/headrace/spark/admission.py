@@ -10,7 +10,10 @@ ByPartition = Mapping[TopicPartition, int]
 
 @dataclass
 class Admission:
-    """Remembers when the last batch was let through, for who waits for enough records but not for ever."""
+    """Remembers when the last batch was let through, for who waits for enough records but not for ever.
+
+    The first batch of a run does not wait, as in Spark's own connector.
+    """
 
     offsets_max: int | None
     offsets_min: int | None
@@ -23,15 +26,19 @@ class Admission:
         return self.offsets_max is None and self.offsets_min is None and self.bytes_max is None
 
     def ends(
-        self, begins: ByPartition, latest: ByPartition, record_bytes: Mapping[TopicPartition, float], now_ms: int
+        self,
+        begins: ByPartition,
+        latest: ByPartition,
+        record_bytes: Mapping[TopicPartition, float],
+        now_ms: int,
+        *,
+        may_wait: bool = True,
     ) -> dict[TopicPartition, int]:
         """Where the batch ends; where it begins if it has to wait."""
         available = sum(max(0, latest[one] - begins[one]) for one in latest)
-        if self.offsets_min is not None and available < self.offsets_min:
-            if self._last_ms is None:
-                self._last_ms = now_ms
-            if now_ms - self._last_ms < self.delay_ms_max:
-                return dict(begins)
+        is_early = self._last_ms is not None and now_ms - self._last_ms < self.delay_ms_max
+        if may_wait and is_early and self.offsets_min is not None and available < self.offsets_min:
+            return dict(begins)
         if available:
             self._last_ms = now_ms
         limit = self._limit(begins, latest, record_bytes, available)

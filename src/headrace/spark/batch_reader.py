@@ -1,7 +1,7 @@
 """`spark.read.format("headrace")`."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
@@ -10,7 +10,8 @@ from pyspark.sql.types import StructType
 
 from headrace.model import TopicPartition
 from headrace.spark.bounds import begin_offsets, end_offsets, selected
-from headrace.spark.log_view import LogView, view_of
+from headrace.spark.log_view import Ends, LogView, view_of
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
 from headrace.spark.pushdown import Pruned, Pushdown
@@ -33,6 +34,7 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
     ends = view.ends(selected(options.selection, topics))
     begins = begin_offsets(options.starting, ends, view, options.is_time_miss_an_error)
     stops = end_offsets(options.ending, ends, view)
+    _check_order(options, ends, begins, stops)
     times = {}
     if pruned.time_ms_min is not None:
         times = view.at_times({one: pruned.time_ms_min for one in ends if pruned.is_read(one)})
@@ -53,6 +55,21 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
     if pruned.time_ms_min is None:
         return pieces
     return [left for piece in pieces if (left := piece.since(pruned.time_ms_min)) is not None]
+
+
+def _check_order(
+    options: SourceOptions,
+    ends: Mapping[TopicPartition, Ends],
+    begins: Mapping[TopicPartition, int],
+    stops: Mapping[TopicPartition, int],
+) -> None:
+    """OptionRefused for an end before a beginning that somebody named; one that is not written yet is told as that."""
+    for one in sorted(options.starting.offsets or ()):
+        if stops[one] < begins[one] <= ends[one].end:
+            raise OptionRefused(
+                f"option {options.starting.option} begins {one} at offset {begins[one]}, and option "
+                f"{options.ending.option} ends it at {stops[one]}"
+            )
 
 
 def _there(one: TopicPartition, offset: int, log: LogNow, fails: bool) -> int:

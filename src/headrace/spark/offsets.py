@@ -28,6 +28,11 @@ class StreamOffset:
     begins: ByPartition = field(default_factory=dict)
     is_first: bool = False
 
+    @property
+    def is_of_connector(self) -> bool:
+        """Written by Spark's own, not by this source."""
+        return not (self.topic_ids or self.epochs or self.begins or self.is_first)
+
     def to_json(self) -> dict[str, Any]:
         told: dict[str, Any] = dict(_nested(self.offsets))
         if self.begins:

@@ -65,6 +65,9 @@ def names(name: str, text: str) -> tuple[str, ...]:
 
 
 def pattern(name: str, text: str) -> str:
+    text = text.strip()
+    if not text:
+        raise OptionRefused(f"option {name} names no topic")
     try:
         re.compile(text)
     except re.error as error:

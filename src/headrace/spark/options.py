@@ -3,6 +3,7 @@
 Their names come in lower case from Spark, and may be written in any.
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -12,16 +13,17 @@ from headrace.spark import option_values as values
 from headrace.spark.given import Given
 from headrace.spark.option_values import EARLIEST, LATEST, OptionRefused
 
+log = logging.getLogger(__name__)
+
 Mode = Literal["batch", "stream"]
 
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
 ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-ONLY_STREAM = (
-    *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"),
-    "commitGroupOffsets",
-)
+ONLY_STREAM = ("maxBytesPerTrigger", "commitGroupOffsets")
+IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+"""Spark's own connector says so, and goes on."""
 KNOWN = (
-    *(*STRATEGIES, *ONLY_BATCH, *ONLY_STREAM),
+    *(*STRATEGIES, *ONLY_BATCH, *ONLY_STREAM, *IGNORED_IN_BATCH),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
     *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "groupIdPrefix"),
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
@@ -64,6 +66,14 @@ class Bound:
     """EARLIEST or LATEST."""
     option: str = ""
     """Which option said it, for who has to be told."""
+
+    def is_all(self, end: int) -> bool:
+        """Whether it is that end of every partition."""
+        return self.end == end and self.time_ms is None and self.times_ms is None and self.offsets is None
+
+    def has(self, end: int) -> bool:
+        """Whether it is that end of any."""
+        return self.is_all(end) or end in (self.offsets or {}).values()
 
 
 @dataclass(frozen=True)
@@ -146,14 +156,29 @@ def _check_together(options: SourceOptions, mode: Mode) -> None:
     if options.commits_group_offsets and options.group is None:
         raise OptionRefused("option commitGroupOffsets needs kafka.group.id, the group whose offsets are committed")
     if mode == "batch":
-        if options.starting.offsets is None and options.starting.end == LATEST:
+        if options.starting.is_all(LATEST):
             raise OptionRefused("option startingOffsets is latest, from which a batch would read nothing")
-        if LATEST in (options.starting.offsets or {}).values():
+        if options.starting.has(LATEST):
             raise OptionRefused("option startingOffsets holds -1 (latest), from which a batch would read nothing")
-        if options.ending.offsets is None and options.ending.end == EARLIEST:
+        if options.ending.is_all(EARLIEST):
             raise OptionRefused("option endingOffsets is earliest, up to which a batch would read nothing")
-        if EARLIEST in (options.ending.offsets or {}).values():
+        if options.ending.has(EARLIEST):
             raise OptionRefused("option endingOffsets holds -2 (earliest), up to which a batch would read nothing")
+        _check_times(options.starting, options.ending)
+
+
+def _check_times(starting: Bound, ending: Bound) -> None:
+    pairs = []
+    if starting.time_ms is not None and ending.time_ms is not None:
+        pairs = [("", starting.time_ms, ending.time_ms)]
+    elif starting.times_ms is not None and ending.times_ms is not None:
+        both = sorted(starting.times_ms.keys() & ending.times_ms.keys())
+        pairs = [(f" of {one}", starting.times_ms[one], ending.times_ms[one]) for one in both]
+    for where, begin_ms, end_ms in pairs:
+        if begin_ms > end_ms:
+            raise OptionRefused(
+                f"option {starting.option}{where} ({begin_ms}) is later than {ending.option} ({end_ms})"
+            )
 
 
 def _selection(options: Given) -> Selection:
@@ -212,3 +237,6 @@ def _check_mode(options: Given, mode: Mode) -> None:
     for name in wrong:
         if options.text(name) is not None:
             raise OptionRefused(f"option {name} is one of spark.{right}; a {mode} has no use for it")
+    for name in IGNORED_IN_BATCH if mode == "batch" else ():
+        if options.text(name) is not None:
+            log.warning("option %s is ignored: it is one of spark.readStream, and this is a batch", name)

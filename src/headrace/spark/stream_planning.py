@@ -12,6 +12,7 @@ from headrace.spark.admission import Admission
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
+from headrace.spark.option_values import LATEST, OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
 from headrace.spark.verdicts import DataLoss, LogNow, Loss, Place, Verdict, judge
@@ -85,14 +86,28 @@ class StreamPlanner:
         if end.is_first or start == end:
             return []  # Spark makes a first batch also of nothing
         known: Mapping[str, bytes] = end.topic_ids
-        if not known:  # of Spark's own connector
+        begins: Mapping[TopicPartition, int] = {}
+        if end.is_of_connector:
             known = {topic: now.topic_id for topic, now in self._topics().items()}
+            begins = self._begins_of_connector(start, end)
         ranges = []
         for one, end_offset in end.offsets.items():
-            begin = end.begin_of(one, start)
+            begin = begins.get(one, end.begin_of(one, start))
             if begin is not None and begin < end_offset:
                 ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset))
         return plan(ranges, self._options.partitions_min, self._options.records_per_partition_max, self._cold)
+
+    def _begins_of_connector(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
+        """Of a batch that Spark's own connector has planned and not finished: where new partitions begin, of which it
+        does not write that down. OptionRefused for its first batch, if that began at what was the latest offset."""
+        if start.is_first and self._options.starting.has(LATEST):
+            raise OptionRefused(
+                "the first batch of this checkpoint was begun by Spark's own connector and not finished, and where it "
+                "begins stands only in sources/0/0 of the checkpoint: give the JSON that is there as option "
+                "startingOffsets, or let the connector finish the batch"
+            )
+        new = [one for one in end.offsets if one not in start.offsets]
+        return {one: now.start for one, now in self._view.ends(new).items()} if new else {}
 
     def _topics(self, ttl_ms: int | None = None) -> dict[str, TopicNow]:
         ttl_ms = self._options.metadata_ttl_ms if ttl_ms is None else ttl_ms
@@ -162,7 +177,9 @@ class StreamPlanner:
         sizes = {}
         if self._admission.bytes_max is not None:
             sizes = self._view.bytes_per_record([one for one in latest if latest[one] > begins[one]])
-        return self._admission.ends(begins, latest, sizes, self._clock.monotonic_ms())
+        # Who is to end has nothing to wait for: what is left out now would not be read.
+        may_wait = self._target is None
+        return self._admission.ends(begins, latest, sizes, self._clock.monotonic_ms(), may_wait=may_wait)
 
 
 def _gone(start: StreamOffset, topics: Mapping[str, TopicNow]) -> dict[TopicPartition, int]:

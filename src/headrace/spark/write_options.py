@@ -1,5 +1,6 @@
 """The options and columns of the sink: those of Spark's own Kafka connector, and a few more."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -75,10 +76,10 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         raise OptionRefused("option kafka.enable.idempotence=false needs deliveryGuarantee=at_least_once")
     parsed = WriteOptions(
         bootstrap=options.bootstrap(),
-        topic=options.text("topic"),
+        topic=topic.strip() if (topic := options.text("topic")) is not None else None,
         guarantee=guarantee,  # type: ignore[arg-type]  # one of the two choices
         scope_name=options.text("scope"),
-        checkpoint=options.text("checkpointLocation"),
+        checkpoint=_placed(options.text("checkpointLocation")),
         codec=Codec[codec.upper()],
         batch_bytes=options.whole("kafka.batch.size"),
         transaction_ms_max=options.whole("kafka.transaction.timeout.ms") or TRANSACTION_MS_MAX,
@@ -90,6 +91,14 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     if parsed.scope_name is not None:
         parsed.scope()
     return parsed
+
+
+def _placed(checkpoint: str | None) -> str | None:
+    """On the driver, where the checkpoint is there already. A path that begins in the working directory is another one
+    in another directory; one that is not there is of a file system that has a home of its own."""
+    if checkpoint is None or os.path.isabs(checkpoint) or not os.path.isdir(checkpoint):
+        return checkpoint
+    return os.path.abspath(checkpoint)
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:

@@ -104,12 +104,13 @@ def test_each_record_is_one_row_also_when_batches_are_done_again(
 def test_records_that_are_no_rows_go_to_the_dead_letter_topic_once(
     run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
 ) -> None:
-    bad = [b"{", b'{"id": "one"}', None, b"[1]", order(5, at="never")]
-    values = [*orders(0, 4), *bad, *orders(6, 8)]
+    bad = [b"{", b'{"id": "one"}', None, b"[1]", order(5, at="never"), order(8, at=1 << 62), order(9, at=1 << 50)]
+    bad += [order(10) + b" x", order(11) + b"\n" + order(12), order(13) + b"," + order(14)]
+    values = [*orders(0, 4), *bad, order(6, more=[{"a": 1}, {"a": "} {"}]), order(7) + b"\n"]
     fill(broker.bootstrap, topic, values, partitions=2)
     given = {"format": format, "schema": "id long, at long, who string", "event_time": "at"}
     result = run(**given)
-    assert (result.rows, result.dead_letters) == (6, 5), result
+    assert (result.rows, result.dead_letters) == (6, 10), result
     forget_last(tmp_path / "table" / "_headrace" / "checkpoint")
     run(**given)
     assert ids(tmp_path / "table", format) == [0, 1, 2, 3, 6, 7]

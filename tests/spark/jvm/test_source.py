@@ -89,6 +89,15 @@ def test_a_batch_has_the_rows_and_columns_of_sparks_own_connector(
     assert sorted(rows, key=lambda row: row[3]) == [first, second]
 
 
+def test_a_batch_is_read_from_time_to_time_and_limits_of_a_trigger_are_no_matter(
+    broker: BrokerProcess, topic: str, read: Callable[..., DataFrame]
+) -> None:
+    fill(broker.bootstrap, topic, numbers(0, 20), partitions=2)
+    times = {"startingTimestamp": "1004", "endingTimestamp": "1010", "maxOffsetsPerTrigger": "1"}
+    rows = read(**times).selectExpr("int(string(value)) number").collect()
+    assert sorted(row.number for row in rows) == list(range(4, 10))
+
+
 def test_headers_come_on_request(broker: BrokerProcess, topic: str, read: Callable[..., DataFrame]) -> None:
     fill(broker.bootstrap, topic, [b"a"], headers=[("h", b"1"), ("h", None), ("ü", b"")])
     fill(broker.bootstrap, topic, [b"b"])
@@ -189,6 +198,35 @@ def test_a_checkpoint_of_sparks_own_connector_is_gone_on_from(
     seen = Seen()
     run(stream(), tmp_path / "c", seen)
     assert seen.values == [b"%d" % n for n in range(100) if n // 2 >= (20 if n % 2 == 0 else 30)]
+
+
+def test_what_sparks_own_connector_has_begun_is_finished_or_refused(
+    spark: SparkSession, broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path
+) -> None:
+    """By a checkpoint that the real one wrote, and whose last batch is not committed."""
+
+    def connector() -> DataFrame:
+        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker.bootstrap)
+        return reader.options(subscribe=topic, startingOffsets="latest").load()
+
+    fill(broker.bootstrap, topic, numbers(0, 10), partitions=2)
+    seen = Seen()
+    run(connector(), tmp_path / "c", seen)  # a first batch of nothing, which says where it began
+    fill(broker.bootstrap, topic, numbers(10, 30), partitions=2)
+    seen.fails = True
+    with pytest.raises(StreamingQueryException, match="told to fail"):
+        run(connector(), tmp_path / "c", seen)
+    fill(broker.bootstrap, topic, numbers(30, 40), partitions=2)
+    seen.fails = False
+    run(stream(startingOffsets="latest"), tmp_path / "c", seen)
+    assert seen.values == numbers(10, 40)
+
+    for folder in ("offsets", "commits"):  # as if the batch that failed had been the first one
+        for name in [str(at) for at in range(10) if (folder, at) != ("offsets", 0)]:
+            for path in (tmp_path / "c" / folder / name, tmp_path / "c" / folder / f".{name}.crc"):
+                path.unlink(missing_ok=True)
+    with pytest.raises(StreamingQueryException, match=r"was begun by Spark's own connector and not finished"):
+        run(stream(startingOffsets="latest"), tmp_path / "c", seen)
 
 
 @pytest.mark.parametrize("rows", [6, 50], ids=["fewer rows", "more rows"])
