@@ -190,10 +190,22 @@ def test_what_is_sent_of_a_part_is_held_as_long_as_its_rest() -> None:
 
 
 class Idle:
-    """A transport with nothing to send."""
+    """A transport that sends whatever it is given at once."""
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def write(self, _data: bytes) -> None:
+        pass
+
+
+def test_a_socket_that_has_room_again_for_what_it_did_not_take_is_not_waited_for() -> None:
+    """The transport tries once more, and says nothing of what left at once."""
+    output = Output()
+    output.add([bytes(100)])
+    with patch("headrace.net.output.os.writev", lambda *_: 10):
+        assert output.give_slice(cast(asyncio.Transport, Idle()), 50)
+    assert output.unsent_bytes == 50
 
 
 @on_both_loops

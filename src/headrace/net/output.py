@@ -57,7 +57,7 @@ class Output:
 
     def give_slice(self, transport: asyncio.Transport, size: int) -> bool:
         """About so many bytes, straight to the socket. False if it is full: then the transport has what it did not
-        take of them, and of the rest nothing is given before that is gone."""
+        take of them, says when that is gone, and is given nothing of the rest before."""
         if transport.get_write_buffer_size():
             return False
         parts, rest, of_first = _split(self._parts, size)
@@ -71,7 +71,7 @@ class Output:
         self.unsent_bytes -= given
         for part in _without_first(parts, written):
             transport.write(part)
-        return written == given
+        return not transport.get_write_buffer_size()  # it may have found room after all, and would never say so
 
     def _give_large(self, transport: asyncio.Transport, parts: list[Buffer]) -> None:
         """Straight to the socket where there is one: one call, and nothing is copied that the socket takes."""
