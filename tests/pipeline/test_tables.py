@@ -143,3 +143,20 @@ def test_a_delta_table_of_other_columns_is_refused(tmp_path: Path) -> None:
     Log.create(str(tmp_path / "table"), pa.schema([("x", pa.int64())]))
     with pytest.raises(AskedWrongly, match="is a Delta table with other columns"):
         Bench(tmp_path / "table", "delta").driver()
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "sentence"),
+    [
+        ("delta", "parquet", "is a Delta table: give --format delta"),
+        ("parquet", "delta", "is a table of Parquet files: give --format parquet"),
+    ],
+)
+def test_a_table_does_not_become_one_of_the_other_kind(tmp_path: Path, first: str, then: str, sentence: str) -> None:
+    bench = Bench(tmp_path / "table", first)
+    table = bench.driver()
+    assert table.commit(0, bench.files(table, 0, [1, 2]))
+    with pytest.raises(AskedWrongly, match=sentence):
+        Bench(tmp_path / "table", then).driver()
+    bench.driver()
+    assert bench.ids() == [1, 2]

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from headrace.client.outside import Outside
 from headrace.pipeline.files import NO_DATE, Written
 from headrace.pipeline.outcome import AskedWrongly
-from headrace.pipeline.place import Place
+from headrace.pipeline.parquet_table import BATCHES
+from headrace.pipeline.place import Place, Records
 from headrace.pipeline.schemas import EVENT_DATE
 
 if TYPE_CHECKING:
@@ -31,12 +32,15 @@ class DeltaTable:
         from deltalake import Schema
 
         place = self._place
+        options = place.delta_options or None
+        if not Log.is_deltatable(place.delta_uri, options) and Records(place).names(BATCHES):
+            raise AskedWrongly(f"{place.url} is a table of Parquet files: give --format parquet, or another --to")
         log = Log.create(
             place.delta_uri,
             self._schema,
             partition_by=[EVENT_DATE],
             mode="ignore",
-            storage_options=place.delta_options or None,
+            storage_options=options,
         )
         if log.metadata().partition_columns != [EVENT_DATE] or log.schema() != Schema.from_arrow(self._schema):
             raise AskedWrongly(f"{place.url} is a Delta table with other columns: give another --to")

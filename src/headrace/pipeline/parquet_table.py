@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.files import Written
+from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.place import OURS, Place, Records
 from headrace.system import SystemRandom
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STAGING = f"{OURS}/staging"
+BATCHES = "batches/"
+"""Where the manifests are, among the records."""
+DELTA_LOG = "_delta_log"
 MANIFESTS_KEPT = 1_000
 """Of the batches of a query: only the last can come again."""
 
@@ -38,6 +42,10 @@ class ParquetTable:
         self._records = Records(place)
 
     def begin(self) -> None:
+        from pyarrow.fs import FileType
+
+        if self._fs.get_file_info(self._place.within(DELTA_LOG)).type is FileType.Directory:
+            raise AskedWrongly(f"{self._place.url} is a Delta table: give --format delta, or another --to")
         self._fs.create_dir(self._place.path, recursive=True)
         self._finish_merges()
 
@@ -70,7 +78,7 @@ class ParquetTable:
             self._records.delete(self._key(batch_id))
 
     def _key(self, batch_id: int) -> str:
-        return f"batches/{self._app_id}/{batch_id:010d}"
+        return f"{BATCHES}{self._app_id}/{batch_id:010d}"
 
     # Small files. The merges of a day are numbered: each is decided by a record that only one can write, from what lies
     # there after all merges before it.

@@ -8,7 +8,8 @@ from headrace.pipeline.files import Written
 
 class Table(Protocol):
     def begin(self) -> None:
-        """Before the first batch: the table is there, and what an earlier run left half done is finished."""
+        """Before the first batch: the table is there, and what an earlier run left half done is finished. AskedWrongly
+        for a table of the other kind: its readers would not see what is written."""
         ...
 
     def has(self, batch_id: int) -> bool:
