@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from headrace.client import CommitGroups, Consumer
+from headrace.client import Admin, CommitGroups, Consumer
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
 from headrace.spark import task
@@ -204,6 +204,26 @@ def test_columns_that_cannot_be_have_one_sentence(
     for make in (HeadraceDataSource(given).writer, HeadraceDataSource(given).streamWriter):
         with pytest.raises(OptionRefused, match=sentence):
             make(schema=schema, overwrite=False)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_row_may_name_a_partition_that_its_topic_got_since_the_process_asked(cluster: Cluster) -> None:
+    async def grown() -> None:
+        async with Admin(cluster.bootstrap) as admin:
+            await admin.create_partitions({"t": 5})
+
+    def write(partition: int) -> None:
+        rows = {"value": [b"%d" % partition], "partition": pa.array([partition], pa.int32())}
+        schema = StructType([*VALUE.fields, StructField("partition", IntegerType())])
+        job = sink(cluster, schema)
+        job.commit([wrote(job.write(iter([pa.RecordBatch.from_pydict(rows)])))])
+
+    write(2)
+    asyncio.run(grown())
+    write(4)
+    assert readable(cluster.bootstrap) == [b"2", b"4"]
+    with pytest.raises(KafkaError, match="it has 5, from 0 on"):
+        write(5)
 
 
 def test_columns_that_the_sink_does_not_know_are_left_out() -> None:

@@ -143,9 +143,25 @@ class Writing:
         """How many."""
         count = 0
         for batch in gathered(rows, self._bytes_aim):
-            self._send(list(self._encoder.encode(batch, self._clock.wall_ms())))
+            self._send(self._encoded(batch))
             count += batch.num_rows
         return count
+
+    def _encoded(self, batch: "pa.RecordBatch") -> list[tuple[TopicPartition, EncodedRecords]]:
+        """A partition that is named and not known may be one that its topic got since it was asked about."""
+        try:
+            return list(self._encoder.encode(batch, self._clock.wall_ms()))
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+        self._door.run(self._asked_again())
+        return list(self._encoder.encode(batch, self._clock.wall_ms()))
+
+    async def _asked_again(self) -> None:
+        options = self._options
+        cluster = await cluster_of(self._door, options.bootstrap, options.client_id)
+        await cluster.refresh_patiently(options.request_ms_max)
+        self._counts.clear()
 
     def _bytes_aim(self, batch: "pa.RecordBatch") -> int:
         self._begin()
