@@ -15,6 +15,7 @@ PORT ?= 9092
 ARGS ?=
 FACTOR ?= 50
 MINUTES ?= 5
+PIPELINE_MINUTES ?= 30
 SEEDS ?= 2000
 # Processes in which tests run that start no foreign client: most of them wait most of the time.
 # `make test WORKERS=0 ARGS='-s -k produce'` is for a close look.
@@ -85,8 +86,8 @@ format: setup
 	@$(BIN)/ruff check --fix-only $(CODE)
 
 hunt: setup kafka-jars
-	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) HUNT_SEEDS=$(SEEDS) $(BIN)/python -m pytest --timeout=0 -s \
-		--hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
+	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) HUNT_SEEDS=$(SEEDS) \
+		HUNT_PIPELINE_MINUTES=$(PIPELINE_MINUTES) $(BIN)/python -m pytest --timeout=0 -s --hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
 
 bench: setup kafka-jars gcc spark
 	@$(BIN)/python -m bench $(ARGS)

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from random import Random, SystemRandom
 
 MINUTES = float(os.environ.get("HUNT_MINUTES", "5"))
+PIPELINE_MINUTES = float(os.environ.get("HUNT_PIPELINE_MINUTES", "30"))
+"""Spark takes its time: a round of it is four minutes."""
 
 
 def seed() -> int:
@@ -15,10 +17,10 @@ def seed() -> int:
     return chosen
 
 
-def rounds() -> Iterator[Random]:
-    """As many as fit into HUNT_MINUTES, at least one, all by one seed."""
+def rounds(minutes: float = MINUTES) -> Iterator[Random]:
+    """As many as fit into the time, at least one, all by one seed."""
     random = Random(seed())
-    deadline = time.monotonic() + MINUTES * 60
+    deadline = time.monotonic() + minutes * 60
     yield random
     while time.monotonic() < deadline:
         yield random

@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from tests.hunt.budget import rounds, seed
+from tests.hunt.budget import PIPELINE_MINUTES, rounds, seed
 from tests.hunt.pipeline import KILL_AT, ROOT, Pipeline, Wrong, in_turn, play
 from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.spark import standalone
@@ -40,7 +40,7 @@ def test_table_and_topic_equal_the_input(tmp_path: Path) -> None:
         standalone(tmp_path / "spark", CORES_PER_WORKER) as master,
     ):
         deeds = None
-        for number, random in enumerate(rounds()):
+        for number, random in enumerate(rounds(PIPELINE_MINUTES)):
             deeds = deeds or in_turn(DEEDS, random)
             pipeline = Pipeline(cluster, master, tmp_path / "spark", tmp_path / f"round-{number}", random)
             sent = play(pipeline, cluster.bootstrap, deeds, after(SECONDS_PER_ROUND))
