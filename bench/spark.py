@@ -1,6 +1,7 @@
 """Spark: our source and sink beside its own Kafka connector, on Headrace and on Apache Kafka, and beside Parquet."""
 
 import statistics
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -94,27 +95,20 @@ def spark_markdown(results: SparkResults) -> str:
         f"Machine: {results.machine}. PySpark on two cores, one broker of each kind, {sizes} in 4 partitions, half of "
         "each value random. CPU is that of Spark's JVM and its Python processes; medians of interleaved rounds."
     ]
-    parts += [_cpu_table(reads), _speed_table(reads), _share_table(reads), _sink_table(results)]
+    parts.append(_table_of_ways("CPU us/row", reads.us_per_row))
+    parts.append(_table_of_ways("million rows/s", lambda *which: reads.rows_per_s(*which) / 1e6))
+    parts += [_share_table(reads), _sink_table(results)]
     parts += [_latency_table(results), goals_table(results.goals())]
     return "\n\n".join(parts)
 
 
-def _cpu_table(reads: Reads) -> str:
+def _table_of_ways(title: str, figure: Callable[[Rows, str, str], float]) -> str:
     rows = [
-        (kind.label, action, *(f"{reads.us_per_row(kind, action, way):.2f}" for way in WAYS))
+        (kind.label, action, *(f"{figure(kind, action, way):.2f}" for way in WAYS))
         for kind in KINDS
         for action in ACTIONS
     ]
-    return table(("CPU us/row", "", *WAYS), rows)
-
-
-def _speed_table(reads: Reads) -> str:
-    rows = [
-        (kind.label, action, *(f"{reads.rows_per_s(kind, action, way) / 1e6:.2f}" for way in WAYS))
-        for kind in KINDS
-        for action in ACTIONS
-    ]
-    return table(("million rows/s", "", *WAYS), rows)
+    return table((title, "", *WAYS), rows)
 
 
 def _share_table(reads: Reads) -> str:
