@@ -51,6 +51,9 @@ def test_a_bad_flag_of_the_command_is_exit_code_2_and_starts_no_spark() -> None:
     assert done.returncode == 2 and done.said == "headrace: topic a is named twice"
     done = headrace("pipeline", "verify", "orders", "--piece-size", "1k")
     assert done.returncode == 2 and done.said == "headrace: --piece-size is 65536 at least, not 1024"
+    done = headrace("pipeline", "verify", "orders", "--report", "/nowhere/report.json")
+    said = "headrace: --report /nowhere/report.json cannot be written: No such file or directory"
+    assert done.returncode == 2 and done.said == said
 
 
 def test_help_teaches_by_example() -> None:

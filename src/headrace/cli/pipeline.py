@@ -179,6 +179,8 @@ def verify(
         master=master,
         conf=_pairs(conf, "--conf"),
     )
+    if report is not None:
+        _check_writable(report)
     with PiecesBar() as bar:
         try:
             found = run(options, bar.show)
@@ -198,6 +200,17 @@ def verify(
         raise Failure(f"not all of {topic} is as it should be")
     if found.unread:
         raise Failure(f"not all of {topic} was read")
+
+
+def _check_writable(path: str) -> None:
+    """Before hours of work, not after them. What is there stays until the new report is."""
+    is_new = not os.path.lexists(path)
+    try:
+        open(path, "a", encoding="utf-8").close()
+        if is_new:
+            os.remove(path)
+    except OSError as error:
+        raise UsageError(f"--report {path} cannot be written: {error.strerror}") from error
 
 
 def _show(report: "Report") -> None:
