@@ -20,7 +20,7 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 
 .PHONY: kafka-jars connect kafkajs kcat spark spark43 java gcc etcd s3 tools
 
-tools: kafka-jars connect kafkajs kcat spark etcd s3
+tools: kafka-jars connect kafkajs kcat gcc spark etcd s3
 
 kafka-jars: $(TOOLS_DIR)/kafka/stamp
 $(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml

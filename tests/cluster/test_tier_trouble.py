@@ -1,7 +1,8 @@
 """The object store is away, slow, or fails half of its calls: nobody notices who writes, or reads what is on the disks;
 copies wait, and nothing is lost.
 
-Real processes, a real S3 server with a way to it that misbehaves, and a directory that is gone.
+Real processes, a real S3 server with a way to it that misbehaves, and a directory that is gone, or on a disk that
+misbehaves.
 """
 
 import asyncio
@@ -34,10 +35,13 @@ from tests.cluster.tiered import (
 )
 from tests.cluster.whole_readers import RdReads
 from tests.servers.cluster import PROGRAM, HeadraceCluster
+from tests.servers.faulty_directory import FaultyDirectory
 from tests.servers.s3_proxy import S3Proxy
 
 SEGMENTS = 6
 SLOW_S = 2.0
+FAILING_SHARE = 0.12
+"""Of the system calls on a disk: what is asked of a store takes about six of them, so half of that fails."""
 
 
 @pytest.fixture
@@ -176,4 +180,38 @@ def test_a_directory_that_is_gone_holds_up_copies_alone(tmp_path: Path) -> None:
         away.rename(tier)
         until_caught_up(cluster, leader)
         RdReads(cluster.bootstrap).read(count)
+        until_nothing_is_left_behind(cluster, str(tier))
+
+
+def test_a_directory_that_is_slow_or_fails_half_of_its_calls_holds_up_copies_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = tmp_path / "tier"
+    disk = FaultyDirectory(tier, tmp_path / "faults")
+    for name, value in disk.environment.items():
+        monkeypatch.setenv(name, value)
+    with tiered_cluster(tmp_path / "cluster", str(tier), size=1) as cluster:
+        (leader,) = create(cluster)
+        count = records_of(SEGMENTS)
+        produce(cluster, 0, count)
+        until_caught_up(cluster, leader)
+
+        disk.be(delay_ms=int(SLOW_S * 1000))
+        count = write_more(cluster, leader, count)
+        disk.be(delay_ms=100)
+        RdReads(cluster.bootstrap).read(count)
+        disk.be()
+        until_caught_up(cluster, leader)
+
+        disk.be(failing_share=FAILING_SHARE)
+        before = metric(cluster, leader, "remotecopyerrors_total")
+        produce(cluster, count, records_of(SEGMENTS))
+        count += records_of(SEGMENTS)
+        until_caught_up(cluster, leader)
+        RdReads(cluster.bootstrap).read(count)
+        assert metric(cluster, leader, "remotecopyerrors_total") > before, "no call failed"
+        disk.be()
+        produce(cluster, count, records_of(1))
+        until_caught_up(cluster, leader)
+        RdReads(cluster.bootstrap).read(count + records_of(1))
         until_nothing_is_left_behind(cluster, str(tier))
