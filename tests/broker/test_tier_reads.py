@@ -22,6 +22,99 @@ async def test_a_reader_gets_all_batches_once_and_in_order(bytes_max: int, index
     assert await read_all(reads, partition, bytes_max=bytes_max) == partition.log
 
 
+NEAR = 1 << 30
+
+
+@pytest.mark.parametrize("near_bytes", [1, 4_000, NEAR])
+@pytest.mark.parametrize("index_every", [1, 5, 1_000])
+async def test_what_is_in_memory_here_is_not_asked_of_the_store(index_every: int, near_bytes: int) -> None:
+    partition = Tiered(segments=4, batches=30, index_every=index_every)
+    partition.near_bytes = near_bytes
+    reads = partition.reads(cache_bytes=64 << 10)
+    assert await read_all(reads, partition) == partition.log
+    assert bool(partition.bucket.bytes_read) == (near_bytes < NEAR)
+    assert partition.counts.fetched_bytes >= len(partition.log)
+
+
+async def test_what_is_in_memory_here_is_had_at_once_and_nothing_is_read_ahead_of_it() -> None:
+    partition = Tiered(segments=1, batches=60, value_bytes=1_000, index_every=1)
+    partition.near_bytes = NEAR
+    reads = partition.reads(cache_bytes=512 << 10)
+    found = b""
+    while len(found) < len(partition.log):
+        want = Want(partition, end_of(found) if found else 0, is_committed=True)
+        assert reads.load_at_once(want) and reads.is_at_hand(*want)
+        found += bytes(reads.read(want, 1, partition.log_end_offset, True))
+        assert not reads.loads.running
+    assert found == partition.log and not partition.bucket.bytes_read
+    assert sum(partition.near_steps) < 1.05 * len(partition.log)
+
+
+async def test_what_is_far_is_not_read_at_once_but_may_be_asked_for() -> None:
+    partition = Tiered()
+    partition.near_bytes = 1
+    reads = partition.reads()
+    want = Want(partition, 0, is_committed=False)
+    assert not reads.load_at_once(want) and partition.looks == 1
+    assert await read(reads, partition, 0)
+
+
+async def test_a_segment_that_could_not_be_read_is_not_at_hand_because_it_is_near() -> None:
+    partition = Tiered()
+    partition.near_bytes = NEAR
+    reads = partition.reads()
+    want = Want(partition, 0, is_committed=False)
+    reads.loads.fail(partition, partition.rows[0], None, "the store is away")
+    assert not reads.load_at_once(want) and not partition.near_steps
+
+
+async def test_what_is_in_memory_here_comes_in_steps_and_others_have_their_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tier_loads, "STEP_BYTES", 1_000)
+    first, second = Tiered(segments=1, batches=30), Tiered(segments=1, batches=30)
+    turns: list[int] = []
+    for partition in (first, second):
+        partition.near_bytes = NEAR
+        reads = partition.reads()
+        assert reads.ask(Want(partition, 0, is_committed=False))
+        while reads.loads.running:
+            before = len(partition.near_steps)
+            await asyncio.sleep(0)
+            turns.append(len(partition.near_steps) - before)
+    steps = [size for size in first.near_steps if size > 1]
+    assert len(steps) > 5 and max(steps) == 1_000
+    assert max(turns) <= 2  # a step, or a look and a step
+
+
+async def test_a_spoilt_segment_in_memory_here_is_an_error() -> None:
+    partition = Tiered()
+    partition.near_bytes = NEAR
+    row = partition.rows[0]
+    key = partition.key_of(partition, row)
+    content = bytearray(partition.bucket.objects[key])
+    content[16] = 1  # the magic byte
+    partition.bucket.objects[key] = bytes(content)
+    reads = partition.reads()
+    want = Want(partition, 0, is_committed=False)
+    reads.load_at_once(want)
+    assert reads.read(want, 1 << 20, partition.log_end_offset, True) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+async def test_an_index_in_memory_here_that_is_not_its_own_is_looked_at_anew() -> None:
+    partition = Tiered(index_every=1)
+    partition.near_bytes = NEAR
+    key = partition.key_of(partition, partition.rows[0])
+    start, size = partition.rows[0].sections.index
+    content = bytearray(partition.bucket.objects[key])
+    content[start : start + size] = b"\x7f" * size
+    partition.bucket.objects[key] = bytes(content)
+    reads = partition.reads()
+    want = Want(partition, 0, is_committed=False)
+    assert reads.load_at_once(want) and partition.forgotten == [key]
+    assert reads.read(want, 1 << 20, partition.log_end_offset, True) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
 async def test_every_offset_is_found_alone() -> None:
     partition = Tiered(segments=2, batches=10)
     reads = partition.reads()

@@ -30,6 +30,12 @@ class Tiered:
         self.bucket = MemoryBucket()
         self.log = b""
         self.told = 0
+        self.near_bytes = 0
+        """So much of every object is in memory on this machine."""
+        self.near_steps: list[int] = []
+        """Of what was read there."""
+        self.looks = 0
+        self.forgotten: list[str] = []
         self.counts = Counts()
         for n in range(segments):
             self._add(n, batches, value_bytes, index_every)
@@ -66,11 +72,24 @@ class Tiered:
     def loaded(self, _: RemotePartition) -> None:
         self.told += 1
 
+    def read_at_once(self, key: str, start: int, into: memoryview) -> bool:
+        """Of what is in memory here, as a store on this machine would."""
+        self.looks += 1
+        if self.near_bytes < start + len(into):
+            return False
+        into[:] = self.bucket.objects[key][start : start + len(into)]
+        self.near_steps.append(len(into))
+        return True
+
+    def forget(self, key: str) -> None:
+        self.forgotten.append(key)
+
     def reads(self, cache_bytes: int = 1 << 20, running_max: int = 10, waiting_max: int = 100) -> TierReads:
         return TierReads(
             loop=asyncio.get_running_loop(),
             clock=SystemClock(),
             store=MemoryStore(self.bucket, MemoryFiles()),
+            near=self if self.near_bytes else None,
             remote_log_of=self.remote_log_of,
             key_of=self.key_of,
             loaded=self.loaded,

@@ -106,6 +106,19 @@ def test_slices_are_small_while_others_ask_and_whole_answers_after_a_while() -> 
     assert size.next(1 << 20) == 1 << 20
 
 
+def test_answers_that_are_not_cut_show_as_well_that_nobody_else_asks() -> None:
+    """By TLS, say: a reader of the tier is told for ever otherwise that others wait."""
+    loop, slices = made()
+    size = SliceSize(slices)
+    for _ in range(QUIET_SLICES):
+        loop.now_s += QUIET_S
+        assert size.others_wait
+        size.sent()
+    assert not size.others_wait
+    slices.small_requests += 1
+    assert size.others_wait
+
+
 def answer_large(connection: Connection, frame: bytearray) -> None:
     """`l` asks for much, `p` for much that is in no hurry, anything else is echoed."""
     if bytes(frame) in (b"l", b"p"):

@@ -38,11 +38,24 @@ def test_what_was_written_is_read_by_position(files: Files, root: str) -> None:
 def test_a_part_of_a_file_is_read_without_opening_it_to_write(files: Files, root: str) -> None:
     path = f"{root}/a"
     files.create(path).write(0, [b"0123456789"])
-    assert files.read_part(path, 3, 4) == b"3456"
-    assert files.read_part(path, 8, 4) == b"89"
-    assert files.read_part(path, 12, 4) == b""
+    file = files.open_to_read(path)
+    assert file.read(3, 4) == b"3456"
+    assert file.read(8, 4) == b"89"
+    assert file.read(12, 4) == b""
     with pytest.raises(FileNotFoundError):
-        files.read_part(f"{root}/b", 0, 1)
+        files.open_to_read(f"{root}/b")
+
+
+def test_what_is_in_memory_is_read_at_once_and_after_the_name_is_gone(files: Files, root: str) -> None:
+    path = f"{root}/a"
+    files.create(path).write(0, [b"0123456789"])
+    file = files.open_to_read(path)
+    files.remove(path)
+    found = bytearray(6)
+    assert file.read_at_once(6, memoryview(found)) == 4
+    assert found == b"6789\0\0"
+    assert file.read_at_once(10, memoryview(found)) == 0
+    assert file.read(0, 3) == b"012"
 
 
 def test_a_write_takes_more_parts_than_the_kernel_does(files: Files, root: str) -> None:

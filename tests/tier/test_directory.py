@@ -12,6 +12,7 @@ import pytest
 
 from headrace.storage.memory_files import MemoryFiles, ProcessDied
 from headrace.storage.os_files import OsFiles
+from headrace.tier import directory_objects
 from headrace.tier.directory import ABANDONED_MS, INCOMING, DirectoryStore
 from headrace.tier.directory_reserve import RESERVE
 from headrace.tier.probing import probe
@@ -179,6 +180,62 @@ async def test_nothing_is_stored_where_a_disk_was_mounted_that_is_gone(tmp_path:
     (tmp_path / "away").rename(root)
     await store.put("c/t/0/b.segment", [b"2"])
     assert await store.get(KEY, 0, 1) == b"1"
+
+
+async def test_an_object_that_was_read_from_is_read_again_without_a_thread(tmp_path: Path) -> None:
+    store = DirectoryStore(str(tmp_path / "objects"), OsFiles(8), AtOnce(), Counting())
+    await store.begin()
+    await store.put(KEY, [b"0123456789"])
+    found = bytearray(4)
+    assert not store.read_at_once(KEY, 2, memoryview(found))
+    assert await store.get(KEY, 0, 1) == b"0"
+    assert store.read_at_once(KEY, 2, memoryview(found)) and found == b"2345"
+    assert not store.read_at_once(KEY, 8, memoryview(found))
+    await store.delete(KEY)
+    assert not store.read_at_once(KEY, 2, memoryview(found))
+
+
+async def test_an_object_that_could_not_be_read_is_opened_anew(tmp_path: Path) -> None:
+    """Somebody puts a good copy in the place of one that is too short."""
+    root = tmp_path / "objects"
+    store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
+    await store.begin()
+    await store.put(KEY, [b"0123456789"])
+    (root / "short").write_bytes(b"01")
+    (root / "short").rename(root / KEY)
+    assert await store.get(KEY, 0, 1) == b"0"
+    with pytest.raises(RangeMissing):
+        await store.get(KEY, 0, 10)
+    (root / "good").write_bytes(b"0123456789")
+    (root / "good").rename(root / KEY)
+    assert await store.get(KEY, 0, 10) == b"0123456789"
+
+
+async def test_few_objects_are_open_and_none_that_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory_objects, "OBJECTS_MAX", 3)
+    monkeypatch.setattr(directory_objects, "IDLE_S", 0.05)
+    root = tmp_path / "objects"
+    store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
+    await store.begin()
+    for number in range(5):
+        await store.put(f"c/{number}", [b"1"])
+        await store.get(f"c/{number}", 0, 1)
+        assert len(descriptors_below(root)) <= 3
+    assert len(descriptors_below(root)) == 3
+    async with asyncio.timeout(20):
+        while descriptors_below(root):  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0.01)
+    assert await store.get("c/0", 0, 1) == b"1"
+    await store.close()
+    assert not descriptors_below(root)
+
+
+def descriptors_below(root: Path) -> list[str]:
+    found = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+    return [path for path in found if path.startswith(str(root))]
 
 
 async def test_objects_are_read_by_who_may_only_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

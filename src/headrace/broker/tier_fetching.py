@@ -15,6 +15,7 @@ from headrace.core.fetch_entries import Replica, View
 from headrace.core.tier_lineage import RemoteLog
 from headrace.core.tier_rows import SegmentRow
 from headrace.errors import CorruptLog
+from headrace.tier.directory import DirectoryStore
 
 if TYPE_CHECKING:
     from headrace.broker.broker import Broker
@@ -54,6 +55,7 @@ def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
         loop=broker.loop,
         clock=broker.clock,
         store=tier.store,
+        near=tier.store if isinstance(tier.store, DirectoryStore) else None,
         remote_log_of=remote_log_of,
         key_of=key_of,
         loaded=loaded,
@@ -67,24 +69,34 @@ def reads_for(broker: "Broker", tier: "Tier") -> TierReads:
     return reads
 
 
-def ask_for(reads: TierReads, fetch: Fetch, wait_ms_max: int) -> frozenset[Replica]:
+def ask_for(reads: TierReads, fetch: Fetch, wait_ms_max: int, *, others_wait: bool) -> frozenset[Replica]:
     """Loads what the fetch will read of the tier; returns those for which too much is asked already.
+
+    What is in memory on this machine is read as local segments are, unless others wait meanwhile: for their sake the
+    answer is then a small one, too.
 
     About as much as its answer can hold: what is loaded for nobody drives out what somebody waits for.
     """
     session = fetch.session
+    if others_wait and reads.loads.is_near:
+        fetch.bytes_max = min(fetch.bytes_max, SPAN_BYTES)
+        fetch.bytes_min = min(fetch.bytes_min, fetch.bytes_max)
     is_committed = session.view is View.STABLE
-    asks, refused = 0, []
+    asks, at_once, refused = 0, 0, []
     for entry in session.ready:
         if entry not in session.remote:
             continue
         assert entry.replica is not None
         if reads.is_at_hand(entry.replica, entry.fetch_offset, is_committed):
             continue
-        if not reads.ask(Want(entry.replica, entry.fetch_offset, is_committed)):
-            refused.append(entry.replica)
-        asks += 1
-        if asks >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
+        want = Want(entry.replica, entry.fetch_offset, is_committed)
+        if not others_wait and reads.load_at_once(want):
+            at_once += 1
+        else:
+            if not reads.ask(want):
+                refused.append(entry.replica)
+            asks += 1
+        if asks + at_once >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
             break
     if refused:
         fetch.bytes_min = 0

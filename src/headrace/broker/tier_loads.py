@@ -4,9 +4,10 @@ What somebody waits for goes before what is read ahead. A segment that could not
 """
 
 import asyncio
+import ctypes
 import logging
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 from headrace.broker.tier_metrics import Counts
 from headrace.core.tier_rows import Section, SegmentRow
@@ -20,6 +21,9 @@ log = logging.getLogger(__name__)
 BACKOFF_MS = 1_000
 FAILURES_MAX = 1_000
 ROOM_WAIT_S = 0.25
+
+STEP_BYTES = 64 << 10
+"""Of what is in memory and somebody else's requests come before: so much is copied in one turn of the loop."""
 
 
 class RemotePartition(Protocol):
@@ -37,17 +41,40 @@ class Want(NamedTuple):
     is_committed: bool
 
 
+LoadKey: TypeAlias = tuple[str, str | int]
+"""The segment, and where in its log, or what else of it."""
+
+
 class Load(NamedTuple):
     partition: RemotePartition
-    key: tuple[str, str | int]
-    """The segment, and where in its log, or what else of it."""
+    key: LoadKey
     row: SegmentRow
     object_key: str
     section: Section
     weight: int
     """Of what is kept of it."""
-    keep: Callable[[bytes, bool], None]
-    """Takes the bytes, and whether nobody waits for them yet. Raises CorruptLog."""
+    keep: Callable[["Loaded"], None]
+    """Raises CorruptLog."""
+
+
+class Loaded(NamedTuple):
+    content: bytes | bytearray
+    is_ahead: bool = False
+    """Nobody waits for it yet."""
+    is_near: bool = False
+    """It was in memory, and what follows it will be."""
+
+
+class NearStore(Protocol):
+    """A store on this machine."""
+
+    def read_at_once(self, key: str, start: int, into: memoryview) -> bool:
+        """Fills `into`, if that needs no waiting. If not, what it holds is anything."""
+        ...
+
+    def forget(self, key: str) -> None:
+        """What was read of it is not what it should be."""
+        ...
 
 
 class _Failure(NamedTuple):
@@ -66,6 +93,7 @@ class TierLoads:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         store: ObjectStore,
+        near: NearStore | None,
         cache: ReadCache,
         next_load: Callable[[Want], Load | None],
         loaded: Callable[[RemotePartition], None],
@@ -76,6 +104,8 @@ class TierLoads:
         self._loop = loop
         self._clock = clock
         self._store = store
+        self._near = near
+        self._near_turn = asyncio.Lock()
         self._cache = cache
         self._next_load = next_load
         self._loaded = loaded
@@ -83,7 +113,7 @@ class TierLoads:
         self._running_max = running_max
         self._waiting_max = waiting_max
         self._waiting: dict[Want, None] = {}
-        self._running: dict[tuple[str, str | int], list[Want]] = {}
+        self._running: dict[LoadKey, list[Want]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._failures: dict[str, _Failure] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -112,13 +142,24 @@ class TierLoads:
         self._pump()
         return True
 
+    @property
+    def is_near(self) -> bool:
+        """The store is on this machine."""
+        return self._near is not None
+
+    def is_running(self, key: LoadKey) -> bool:
+        return key in self._running
+
+    @property
+    def can_go_ahead(self) -> bool:
+        """Nobody is kept waiting for it."""
+        return not self._waiting and len(self._running) < self._running_max
+
     def ahead(self, load: Load) -> bool:
-        """Loads it if nobody is kept waiting for it. False if not now."""
+        """Loads what nobody waits for yet. False if not now."""
         if load.key in self._running:
             return True
-        if self._waiting or len(self._running) >= self._running_max or self.is_failed(load.row):
-            return False
-        return self._start(load, None)
+        return self.can_go_ahead and not self.is_failed(load.row) and self._start(load, None)
 
     def is_failed(self, row: SegmentRow) -> bool:
         """It was tried a moment ago."""
@@ -166,8 +207,7 @@ class TierLoads:
         self._pump()
 
     def _start(self, load: Load, want: Want | None) -> bool:
-        now_ms = self._clock.monotonic_ms()
-        if not self._cache.make_room(load.weight, now_ms, row_id=load.row.id, is_ahead=want is None):
+        if not self._make_room(load, is_ahead=want is None):
             return False
         self._running[load.key] = [] if want is None else [want]
         task = self._loop.create_task(self._run(load))
@@ -175,15 +215,57 @@ class TierLoads:
         task.add_done_callback(self._tasks.discard)
         return True
 
+    def _make_room(self, load: Load, *, is_ahead: bool = False) -> bool:
+        now_ms = self._clock.monotonic_ms()
+        return self._cache.make_room(load.weight, now_ms, row_id=load.row.id, is_ahead=is_ahead)
+
+    def at_once(self, load: Load) -> bool:
+        """Whether it was in memory on this machine, and has been kept."""
+        if self._near is None or load.key in self._running or self.is_failed(load.row):
+            return False
+        if not self._seems_near(load) or not self._make_room(load):
+            return False
+        start, size = load.section
+        try:
+            content = _unfilled(size)
+            is_there = self._near.read_at_once(load.object_key, start, memoryview(content))
+        finally:
+            self._cache.give_back(load.weight)
+        if is_there:
+            self._counts_of(load.partition).fetch_requests += 1
+            self._keep(load, Loaded(content, is_near=True))
+        return is_there
+
+    def _seems_near(self, load: Load) -> bool:
+        """Its last byte is in memory, and most likely the others are."""
+        start, size = load.section
+        return (
+            self._near is not None
+            and size > 0
+            and self._near.read_at_once(load.object_key, start + size - 1, memoryview(bytearray(1)))
+        )
+
+    async def _in_steps(self, load: Load) -> bytearray | None:
+        """The same, but of all that is read in this way only one step in each turn of the loop."""
+        if self._near is None or not self._seems_near(load):
+            return None
+        start, size = load.section
+        content = _unfilled(size)
+        async with self._near_turn:
+            for at in range(0, size, STEP_BYTES):
+                if not self._near.read_at_once(load.object_key, start + at, memoryview(content)[at : at + STEP_BYTES]):
+                    return None
+                await asyncio.sleep(0)
+        return content
+
     async def _run(self, load: Load) -> None:
         start, size = load.section
-        counts = self._counts_of(load.partition)
-        counts.fetch_requests += 1
-        data: bytes | None = None
+        loaded: Loaded | None = None
+        self._counts_of(load.partition).fetch_requests += 1
         try:
-            data = await self._store.get(load.object_key, start, start + size) if size else b""
-            counts.fetched_bytes += size
-            self._failures.pop(load.row.id, None)
+            near = await self._in_steps(load)
+            far = await self._store.get(load.object_key, start, start + size) if near is None and size else b""
+            loaded = Loaded(far if near is None else near, is_near=near is not None)
         except StoreUnavailable as failure:
             self.fail(load.partition, load.row, None, str(failure))
         except ObjectMissing as failure:
@@ -191,13 +273,20 @@ class TierLoads:
         finally:
             self._cache.give_back(load.weight)
             wants = self._running.pop(load.key)
-        if data is not None:
-            try:
-                load.keep(data, not wants)
-            except CorruptLog as failure:
-                self.fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+        if loaded is not None:
+            self._keep(load, loaded._replace(is_ahead=not wants))
         self._waiting = dict.fromkeys([*wants, *self._waiting])
         self._pump()
+
+    def _keep(self, load: Load, loaded: Loaded) -> None:
+        self._counts_of(load.partition).fetched_bytes += len(loaded.content)
+        self._failures.pop(load.row.id, None)
+        try:
+            load.keep(loaded)
+        except CorruptLog as failure:
+            if self._near is not None:
+                self._near.forget(load.object_key)
+            self.fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
 
     async def close(self) -> None:
         if self._timer is not None:
@@ -205,3 +294,13 @@ class TierLoads:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+_byte_array = ctypes.pythonapi.PyByteArray_FromStringAndSize
+_byte_array.argtypes, _byte_array.restype = (ctypes.c_void_p, ctypes.c_ssize_t), ctypes.py_object
+
+
+def _unfilled(size: int) -> bytearray:
+    """Its bytes are anything: to fill a megabyte with zeros takes half as long as to read it."""
+    made: bytearray = _byte_array(None, size)
+    return made

@@ -7,9 +7,9 @@ sessions are looked at again.
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
-from headrace.broker.tier_loads import Load, RemotePartition, TierLoads, Want
+from headrace.broker.tier_loads import Load, Loaded, NearStore, RemotePartition, TierLoads, Want
 from headrace.broker.tier_metrics import Counts
 from headrace.core.producers import AbortedTransaction
 from headrace.core.tier_lineage import RemoteLog
@@ -32,6 +32,9 @@ SPANS_MIN = 16
 
 AHEAD_BYTES_MAX = 8 << 20
 
+LOADS_AT_ONCE_MAX = 4
+"""For one want: the map of its segment, what was aborted there, and a span; more is rare."""
+
 
 class _Place(NamedTuple):
     """The batch with an offset, in memory."""
@@ -48,6 +51,25 @@ class _Absent(NamedTuple):
     spans: SpanMap
     span: Span
     position: int
+
+    @property
+    def row(self) -> SegmentRow:
+        return self.spans.row
+
+
+class _NoMap(NamedTuple):
+    """It is not known which spans its segment has."""
+
+    row: SegmentRow
+
+
+class _NoAborts(NamedTuple):
+    """It is not known which transactions end in a segment."""
+
+    row: SegmentRow
+
+
+_Missing: TypeAlias = _Absent | _NoMap | _NoAborts
 
 
 class _Ahead(NamedTuple):
@@ -67,6 +89,7 @@ class TierReads:
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
         store: ObjectStore,
+        near: NearStore | None = None,
         remote_log_of: Callable[[RemotePartition], RemoteLog | None],
         key_of: Callable[[RemotePartition, SegmentRow], str],
         loaded: Callable[[RemotePartition], None],
@@ -88,6 +111,7 @@ class TierReads:
             loop=loop,
             clock=clock,
             store=store,
+            near=near,
             cache=self.cache,
             next_load=self._first_load,
             loaded=loaded,
@@ -157,7 +181,7 @@ class TierReads:
         following = remote.row_for(row.end_offset + 1) if end == spans.log_bytes else None
         after = (row.id, end) if following is None else (following.id, 0)
         ahead_bytes = self._streams.read((row.id, place.position), after, end - place.position)
-        if ahead_bytes:
+        if ahead_bytes and not place.piece.is_near:
             self._ahead[partition] = _Ahead(row if following is None else following, after[1], ahead_bytes)
             self._go_ahead_soon()
 
@@ -186,7 +210,7 @@ class TierReads:
             return True
         want = Want(partition, offset, is_committed)
         try:
-            return self._next_load(remote, want) is None
+            return self._missing(remote, want) is None
         except CorruptLog:
             return True
 
@@ -208,11 +232,11 @@ class TierReads:
 
     # Finding out what is missing.
 
-    def _find(self, row: SegmentRow, offset: int) -> _Place | _Absent | SegmentRow | None:
-        """The row itself if its index is missing; None if it has no batch from `offset` on."""
+    def _find(self, row: SegmentRow, offset: int) -> _Place | _Absent | _NoMap | None:
+        """None if it has no batch from `offset` on."""
         spans = self.cache.map_of(row.id)
         if spans is None:
-            return row
+            return _NoMap(row)
         position = spans.floor(offset)
         while position < spans.log_bytes:
             span = spans.span_at(position)
@@ -224,7 +248,7 @@ class TierReads:
                 return _Place(spans, span, piece, position)
         return None
 
-    def _next_load(self, remote: RemoteLog, want: Want) -> Load | None:
+    def _missing(self, remote: RemoteLog, want: Want) -> _Missing | None:
         """What must come first. None: all is at hand, or nothing can be had."""
         offset = want.offset
         while (row := remote.row_for(offset)) is not None:
@@ -232,15 +256,22 @@ class TierReads:
             if found is None:
                 offset = row.end_offset + 1
                 continue
-            if isinstance(found, SegmentRow):
-                return self._load_map(want.partition, row)
-            if isinstance(found, _Absent):
-                return self._load_span(want.partition, found)
+            if not isinstance(found, _Place):
+                return found
             break
         if want.is_committed and row is not None:
             absent = self._absent_aborts(remote, want, row)
-            return None if absent is None else self._load_aborts(want.partition, absent)
+            return None if absent is None else _NoAborts(absent)
         return None
+
+    def _load(self, partition: RemotePartition, missing: _Missing) -> Load:
+        match missing:
+            case _Absent():
+                return self._load_span(partition, missing)
+            case _NoMap(row):
+                return self._load_map(partition, row)
+            case _NoAborts(row):
+                return self._load_aborts(partition, row)
 
     def _absent_aborts(self, remote: RemoteLog, want: Want, row: SegmentRow) -> SegmentRow | None:
         for other in _with_aborts(remote, want):
@@ -254,15 +285,18 @@ class TierReads:
     def _load_map(self, partition: RemotePartition, row: SegmentRow) -> Load:
         weight = SpanMap.memory_bytes(row, self._span_bytes)
 
-        def keep(index: bytes, _: bool) -> None:
-            self.cache.put_map(SpanMap(row, index, self._span_bytes), weight, self._clock.monotonic_ms())
+        def keep(loaded: Loaded) -> None:
+            self.cache.put_map(
+                SpanMap(row, bytes(loaded.content), self._span_bytes), weight, self._clock.monotonic_ms()
+            )
 
         return Load(partition, (row.id, "map"), row, self._key_of(partition, row), row.sections.index, weight, keep)
 
     def _load_aborts(self, partition: RemotePartition, row: SegmentRow) -> Load:
         assert row.sections.txnindex is not None
 
-        def keep(index: bytes, _: bool) -> None:
+        def keep(loaded: Loaded) -> None:
+            index = bytes(loaded.content)
             try:
                 for _entry in decode_entries(index):
                     pass
@@ -277,7 +311,8 @@ class TierReads:
         spans, span, position = absent
         row = spans.row
 
-        def keep(data: bytes, is_ahead: bool) -> None:
+        def keep(loaded: Loaded) -> None:
+            data = loaded.content
             start, size = span.start, len(data)
             if not span.is_exact:
                 start, size = position, whole_batches(data, spans.name)
@@ -289,8 +324,8 @@ class TierReads:
                     return
                 spans.learn(position, position + size)
             kept = data if size == len(data) else data[:size]
-            piece = Piece(position, position + size, kept)
-            self.cache.put_piece(row.id, start, piece, self._clock.monotonic_ms(), is_ahead=is_ahead)
+            piece = Piece(position, position + size, kept, loaded.is_near)
+            self.cache.put_piece(row.id, start, piece, self._clock.monotonic_ms(), is_ahead=loaded.is_ahead)
 
         section = (row.sections.log[0] + position, span.end - position)
         return Load(partition, (row.id, span.start), row, self._key_of(partition, row), section, section[1], keep)
@@ -301,6 +336,16 @@ class TierReads:
         """Loads what is missing. False when too much is asked for already."""
         return self.loads.ask(want)
 
+    def load_at_once(self, want: Want) -> bool:
+        """Whether it is at hand then: what is missing was in memory on this machine."""
+        for _ in range(LOADS_AT_ONCE_MAX):
+            load = self._first_load(want)
+            if load is None:
+                break
+            if not self.loads.at_once(load):
+                return False
+        return self.is_at_hand(*want)
+
     def _first_load(self, want: Want) -> Load | None:
         """None when there is nothing to do for it, or not now."""
         remote = self._remote_log_of(want.partition)
@@ -308,11 +353,13 @@ class TierReads:
         if remote is None or row is None or self.loads.is_failed(row):
             return None
         try:
-            load = self._next_load(remote, want)
+            missing = self._missing(remote, want)
         except CorruptLog as failure:
             self.loads.fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
             return None
-        return None if load is None or self.loads.is_failed(load.row) else load
+        if missing is None or self.loads.is_failed(missing.row):
+            return None
+        return self._load(want.partition, missing)
 
     def _read_ahead(
         self, remote: RemoteLog, partition: RemotePartition, row: SegmentRow | None, position: int, ahead_bytes: int
@@ -321,13 +368,17 @@ class TierReads:
         while row is not None and ahead_bytes > 0 and row.base_offset < partition.local_log_start_offset:
             spans = self.cache.map_of(row.id)
             if spans is None:
-                self.loads.ahead(self._load_map(partition, row))
+                if self.loads.can_go_ahead:
+                    self.loads.ahead(self._load_map(partition, row))
                 return
             while position < spans.log_bytes and ahead_bytes > 0:
                 span = spans.span_at(position)
                 piece = self.cache.piece(row.id, span.start, position)
-                if piece is None and not self.loads.ahead(self._load_span(partition, _Absent(spans, span, position))):
-                    return
+                if piece is None and not self.loads.is_running((row.id, span.start)):
+                    if not self.loads.can_go_ahead:
+                        return
+                    if not self.loads.ahead(self._load_span(partition, _Absent(spans, span, position))):
+                        return
                 if not span.is_exact:
                     return
                 ahead_bytes -= span.end - position

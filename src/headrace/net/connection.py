@@ -212,6 +212,11 @@ class Connection(asyncio.BufferedProtocol):
             self._in_slices(self._transport).is_paced = True
 
     @property
+    def others_wait(self) -> bool:
+        """Somebody may, for what is done now: small requests came on other connections, a moment ago."""
+        return self._transport is not None and self._in_slices(self._transport).size.others_wait
+
+    @property
     def idle(self) -> bool:
         """Nobody waits for an answer."""
         return self._first is None
@@ -276,6 +281,7 @@ class Connection(asyncio.BufferedProtocol):
                     self._count_stuck(transport.get_write_buffer_size())
                 if slicing is not None:
                     slicing.is_paced = False
+                    slicing.size.sent()
         if self._draining and self._first is None:
             self.close()
         elif self._blocked:

@@ -86,5 +86,9 @@ class SliceSize:
 
     def next(self, bytes_max: int) -> int:
         size = SLICE_BYTES if self.others_wait else bytes_max
-        self._sent += 1
+        self.sent()
         return size
+
+    def sent(self) -> None:
+        """A slice, or all of an answer: one that is small, or leaves by TLS, which cannot be cut."""
+        self._sent += 1

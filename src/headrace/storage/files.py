@@ -57,6 +57,18 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class ReadFile(Protocol):
+    """A file that is open to be read for as long as somebody has this, whatever its name is by then. For any thread."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Fewer than `size` bytes only at the end of the file."""
+        ...
+
+    def read_at_once(self, position: int, into: memoryview) -> int:
+        """How many bytes of it there were in memory: 0 if none, or if nobody can say without waiting for the disk."""
+        ...
+
+
 class Lock(Protocol):
     def release(self) -> None: ...
 
@@ -87,8 +99,8 @@ class Files(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
-    def read_part(self, path: str, start: int, size: int) -> bytes:
-        """Shorter where the file ends before. Needs no permission to write, as `open` does."""
+    def open_to_read(self, path: str) -> ReadFile:
+        """Needs no permission to write, as `open` does."""
         ...
 
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:

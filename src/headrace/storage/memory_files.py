@@ -106,6 +106,25 @@ class MemoryFile:
         pass
 
 
+class MemoryReadFile:
+    def __init__(self, files: "MemoryFiles", path: str, inode: Inode) -> None:
+        self._files = files
+        self._path = path
+        self._inode = inode
+
+    def read(self, position: int, size: int) -> bytes:
+        self._files.enter("read", self._path)
+        return bytes(self._inode.data[position : position + size])
+
+    def read_at_once(self, position: int, into: memoryview) -> int:
+        try:
+            found = self.read(position, len(into))
+        except OSError:
+            return 0
+        into[: len(found)] = found
+        return len(found)
+
+
 class MemoryLock:
     def __init__(self, locked: set[str], path: str) -> None:
         self._locked = locked
@@ -224,9 +243,9 @@ class MemoryFiles:
         self.enter("read", path)
         return bytes(self.inode(path).data)
 
-    def read_part(self, path: str, start: int, size: int) -> bytes:
+    def open_to_read(self, path: str) -> MemoryReadFile:
         self.enter("read", path)
-        return bytes(self.inode(path).data[start : start + size])
+        return MemoryReadFile(self, path, self.inode(path))
 
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = self.create(path + ".tmp")

@@ -23,6 +23,9 @@ COPY_BYTES_MAX = 8 << 20
 
 CHUNK_BYTES = 1 << 20
 
+READ_AT_ONCE = getattr(os, "RWF_NOWAIT", 0)
+"""Linux knows what of a file it has in memory."""
+
 _NO_COPY_BY_KERNEL = frozenset({errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP})
 """Between some file systems, and in some sandboxes, bytes have to go through the process."""
 
@@ -115,6 +118,28 @@ class OsFile:
             os.close(descriptor)
 
 
+class OsReadFile:
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self._descriptor, size, position)
+
+    def read_at_once(self, position: int, into: memoryview) -> int:
+        if not READ_AT_ONCE:
+            return 0
+        try:
+            return os.preadv(self._descriptor, [into], position, READ_AT_ONCE)
+        except OSError:
+            return 0  # it would have to wait, the file system cannot tell, or it failed: a plain read finds out
+
+    def __del__(self) -> None:
+        # Not earlier: a thread that reads would read from whatever gets the number next.
+        os.close(self._descriptor)
+
+
 def _copy(origin: int, target: int, size: int, start: int, position: int) -> int:
     try:
         return os.copy_file_range(origin, target, size, start, position)
@@ -179,12 +204,13 @@ class OsFiles:
         with open(path, "rb") as file:
             return file.read()
 
-    def read_part(self, path: str, start: int, size: int) -> bytes:
+    def open_to_read(self, path: str) -> OsReadFile:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.pread(descriptor, size, start)
-        finally:
-            os.close(descriptor)
+        if hasattr(os, "posix_fadvise"):
+            # Nothing is read but what is asked for: a read at once would otherwise begin with the next megabytes, and
+            # wait until that is under way.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return OsReadFile(descriptor)
 
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = path + ".tmp"

@@ -14,7 +14,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from headrace.runtime import Offload, Random
-from headrace.storage.files import File, Files, parent_of
+from headrace.storage.files import File, Files, ReadFile, parent_of
+from headrace.tier.directory_objects import OpenObjects
 from headrace.tier.directory_reserve import FULL, SMALL_BYTES_MAX, Reserve
 from headrace.tier.layout import new_id
 from headrace.tier.store import (
@@ -57,6 +58,7 @@ class DirectoryStore:
         self._random = random
         # Each lane is a thread, and files belong to one.
         self._files = {lane: files.apart() for lane in (WRITE_LANE, *map(_read_lane, range(READ_LANES)))}
+        self._opened = OpenObjects()
         self._reads = 0
         self._swept_ms = 0
         self._reserve = Reserve(self._root)
@@ -74,10 +76,28 @@ class DirectoryStore:
         assert 0 <= start < end, (start, end)
         self._reads += 1
         lane = _read_lane(self._reads % READ_LANES)
-        found = await self._look(lane, key, lambda files: files.read_part(self._path(key), start, end - start))
+        opened = self._opened.get(key)
+
+        def read(files: Files) -> tuple[ReadFile, bytes]:
+            file = opened or files.open_to_read(self._path(key))
+            return file, file.read(start, end - start)
+
+        # Unless all is well it is opened anew the next time: the disk may be another one then, or the object repaired.
+        self._opened.forget(key)
+        file, found = await self._look(lane, key, read)
         if len(found) < end - start:
             raise RangeMissing(f"{key} ends before byte {end}.")
+        self._opened.keep(key, file)
         return found
+
+    def read_at_once(self, key: str, start: int, into: memoryview) -> bool:
+        """Fills `into`, if that is in memory and was read from before. If not, what it holds is anything."""
+        opened = self._opened.get(key)
+        return opened is not None and opened.read_at_once(start, into) == len(into)
+
+    def forget(self, key: str) -> None:
+        """What was read of it is not what it should be: it is opened anew before it is read again."""
+        self._opened.forget(key)
 
     async def size(self, key: str) -> int:
         check_key(key)
@@ -85,8 +105,17 @@ class DirectoryStore:
 
     async def delete(self, key: str) -> None:
         check_key(key)
+        opened = [self._opened.get(key)]
+        self._opened.forget(key)
+
+        def remove(files: Files) -> None:
+            try:
+                self._delete(files, self._path(key))
+            finally:
+                opened.clear()  # here: the disk is busy for a while when the last one closes a large file
+
         with suppress(ObjectMissing):
-            await self._look(WRITE_LANE, key, lambda files: self._delete(files, self._path(key)))
+            await self._look(WRITE_LANE, key, remove)
 
     async def list(self, prefix: str) -> AsyncIterator[tuple[str, int]]:
         check_prefix(prefix)
@@ -99,7 +128,7 @@ class DirectoryStore:
                 yield entry
 
     async def close(self) -> None:
-        pass
+        self._opened.close()
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"

@@ -27,6 +27,8 @@ class Piece(NamedTuple):
     start: int
     end: int
     data: Buffer
+    is_near: bool = False
+    """It was in memory on this machine, and what follows it will be."""
 
 
 class Use(IntEnum):

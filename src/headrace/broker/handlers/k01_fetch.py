@@ -81,7 +81,9 @@ def handle(broker: Broker, request: Request[FetchRequest]) -> None:
         return
     pending = _Pending(broker, request, fetcher.privileged)
     if verdict.session.remote and broker.tier_reads is not None:
-        pending.refused = ask_for(broker.tier_reads, verdict, broker.config.remote_fetch_max_wait_ms)
+        others_wait = request.connection.others_wait
+        wait_ms_max = broker.config.remote_fetch_max_wait_ms
+        pending.refused = ask_for(broker.tier_reads, verdict, wait_ms_max, others_wait=others_wait)
     if sessions.park(verdict):
         request.forget_body()
         broker.fetch_events.park(verdict, pending)
