@@ -16,6 +16,7 @@ from tests.servers.process import CLOCK_TICKS_PER_S, BrokerProcess
 JARS = Path(".tools/spark/jars")
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS = {
+    "spark.driver.memory": "2g",  # with the 1 GB that Spark takes by itself, the tuned connector runs out of memory
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -45,7 +46,7 @@ class Spent(NamedTuple):
 
 @contextmanager
 def session(scratch: Path) -> Iterator[SparkSession]:
-    """In a JVM of the default size. Python processes whose parent has ended become ours, and are still counted."""
+    """Python processes whose parent has ended become ours, and are still counted."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
     os.environ["PYSPARK_PYTHON"] = sys.executable
     jars = ",".join(str(jar.resolve()) for jar in sorted(JARS.glob("*.jar")))

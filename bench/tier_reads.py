@@ -1,6 +1,7 @@
 """One broker with a tier in a directory: reads of what is there alone and of its disk, and hot clients beside them."""
 
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -103,7 +104,7 @@ def _reads(broker: BrokerProcess, total_bytes: int, rounds: int) -> dict[str, li
     for number in range(rounds + 1):
         for where, topic in (("disk", LOCAL), ("tier", TIERED)):
             cpu_s = broker.cpu_s()
-            told = _run(broker, "fetch", topic, PARTITIONS, 2, 1 << 20, total_bytes)
+            told = _run(broker, os.sched_getaffinity(0), "fetch", topic, PARTITIONS, 2, 1 << 20, total_bytes)
             gb = told["bytes"] / 1e9
             read = Read(told["wall_s"] / gb, (broker.cpu_s() - cpu_s) / gb)
             _say(f"catch-up from the {where} | {1000 / read.s_per_gb:.0f} MB/s, {read.cpu_s_per_gb:.2f} CPU s/GB")
@@ -117,10 +118,12 @@ def _rounds(broker: BrokerProcess, directory: Path, total_bytes: int, quick: boo
     requests = write_requests(directory / "hot.requests", HOT, 1, 1_000, 1_000)
     with RawClient(broker.port) as client:
         client.create_topic(HOT, 1)
+    hot, _ = _processors()
+    _pin(broker.pid, hot)
     count = 3_000 if quick else 10_000
     clients: dict[str, Callable[[], dict[str, Any]]] = {
-        "produce": lambda: _run(broker, "produce", requests, 1, 1, count),
-        "fetch": lambda: _run(broker, "fetch", WARM, 1, 1, BATCH_16K, WARM_BYTES // (3 if quick else 1)),
+        "produce": lambda: _run(broker, hot, "produce", requests, 1, 1, count),
+        "fetch": lambda: _run(broker, hot, "fetch", WARM, 1, 1, BATCH_16K, WARM_BYTES // (3 if quick else 1)),
     }
     found: dict[str, list[Round]] = {what: [] for what in clients}
     for _ in range(ROUNDS):
@@ -148,7 +151,7 @@ def _beside(told: dict[str, Any], reader_mb_per_s: float) -> Beside:
 class CatchUp:
     """A stock consumer (librdkafka) that reads a topic from its beginning, as fast as it can, and again.
 
-    It would be on another machine: so it has only what the broker and the hot client leave of the processors.
+    It would be on another machine: so it has processors of its own.
     """
 
     def __init__(self, broker: BrokerProcess, topic: str, total_bytes: int) -> None:
@@ -174,7 +177,8 @@ class CatchUp:
 
     def _read(self) -> None:
         while not self._over.is_set():
-            reader = _start_last(self._command)
+            reader = subprocess.Popen(self._command, stdout=subprocess.DEVNULL)
+            _pin(reader.pid, _processors()[1])
             while reader.poll() is None and not self._over.wait(LOOK_S):
                 pass
             reader.kill()
@@ -185,17 +189,22 @@ class CatchUp:
         self._thread.join()
 
 
-def _start_last(command: list[str]) -> subprocess.Popen[bytes]:
-    """Whoever else wants a processor gets it first. Where Linux groups processes by session, niceness counts within a
-    session only, and the session has one of its own."""
-    process = subprocess.Popen(["nice", "-n", "19", *command], stdout=subprocess.DEVNULL, start_new_session=True)
-    with suppress(OSError):
-        Path(f"/proc/{process.pid}/autogroup").write_text("19")
-    return process
+def _processors() -> tuple[set[int], set[int]]:
+    """For the broker and its hot client, and for the reader; where there is one only, they share it."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    return {first}, set(others) or {first}
 
 
-def _run(broker: BrokerProcess, mode: str, *arguments: object) -> dict[str, Any]:
-    done = subprocess.run(loadgen(mode, *arguments)(broker.port), stdout=subprocess.PIPE, check=True)
+def _pin(process_id: int, processors: set[int]) -> None:
+    """All threads that it has, and those that they start."""
+    for thread in os.listdir(f"/proc/{process_id}/task"):
+        with suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), processors)
+
+
+def _run(broker: BrokerProcess, processors: set[int], mode: str, *arguments: object) -> dict[str, Any]:
+    command = ["taskset", "-c", ",".join(map(str, sorted(processors))), *loadgen(mode, *arguments)(broker.port)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return told
 
