@@ -23,7 +23,7 @@ class Loop:
     def __init__(self) -> None:
         self.now_s = 100.0
         self.soon: list[Callable[[], None]] = []
-        self.later: list[tuple[float, Callable[[], None]]] = []
+        self.later: list[tuple[float, Callable[[object], None], object]] = []
 
     def time(self) -> float:
         return self.now_s
@@ -31,8 +31,8 @@ class Loop:
     def call_soon(self, call: Callable[[], None]) -> None:
         self.soon.append(call)
 
-    def call_later(self, delay_s: float, call: Callable[[], None]) -> object:
-        self.later.append((delay_s, call))
+    def call_later(self, delay_s: float, call: Callable[[object], None], about: object) -> object:
+        self.later.append((delay_s, call, about))
         return call
 
     def turn(self) -> None:
@@ -66,19 +66,19 @@ def test_one_sends_in_each_turn() -> None:
     assert sent == [[1, 0, 0], [1, 1, 0], [1, 1, 1], [1, 1, 1]]
 
 
-def test_what_is_in_no_hurry_waits_between_slices_whoever_sends_them() -> None:
+def test_what_is_in_no_hurry_waits_between_slices_and_one_sends_in_each_turn_then() -> None:
     loop, slices = made()
     senders = [Sender(), Sender()]
     for sender in senders:
         slices.after_pause(sender)
-    assert len(loop.later) == 1 and not loop.soon
-    loop.later.pop()[1]()
-    assert [sender.sent for sender in senders] == [1, 0]
-    ((delay_s, call),) = loop.later
-    assert delay_s == PAUSE_S
-    loop.later.clear()
-    call()
-    assert [sender.sent for sender in senders] == [1, 1] and not loop.later
+    assert [delay_s for delay_s, _, _ in loop.later] == [PAUSE_S, PAUSE_S] and not loop.soon
+    for _, call, about in loop.later:
+        call(about)
+    sent = []
+    for _ in range(3):
+        loop.turn()
+        sent.append([sender.sent for sender in senders])
+    assert sent == [[1, 0], [1, 1], [1, 1]]
 
 
 def test_slices_are_small_while_others_ask_and_whole_answers_after_a_while() -> None:

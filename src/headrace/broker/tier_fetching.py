@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.tier import Tier
 
+ANSWER_BYTES_MAX = 2 * SPAN_BYTES
+"""While others wait. A request of many partitions holds the loop for about as long as ten of theirs, whatever it
+brings: so it brings more than one span, and comes seldom."""
+
 ASKS_MIN = 8
 """Of partitions that a small fetch asks for at once."""
 
@@ -73,13 +77,13 @@ def ask_for(reads: TierReads, fetch: Fetch, wait_ms_max: int, *, others_wait: bo
     """Loads what the fetch will read of the tier; returns those for which too much is asked already.
 
     What is in memory on this machine is read as local segments are, unless others wait meanwhile: for their sake the
-    answer is then a small one, too.
+    answer is then not a large one either.
 
     About as much as its answer can hold: what is loaded for nobody drives out what somebody waits for.
     """
     session = fetch.session
     if others_wait and reads.loads.is_near:
-        fetch.bytes_max = min(fetch.bytes_max, SPAN_BYTES)
+        fetch.bytes_max = min(fetch.bytes_max, ANSWER_BYTES_MAX)
         fetch.bytes_min = min(fetch.bytes_min, fetch.bytes_max)
     is_committed = session.view is View.STABLE
     asks, at_once, refused = 0, 0, []
