@@ -1,13 +1,21 @@
-"""The one door to the compiler of loops."""
+"""The one door to the compiler of loops.
+
+What is called for each record gets the addresses of its arrays: of an array that it is given, the compiler counts
+references, with locks that cost more than the rest of a record.
+"""
 
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
+from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_BYTE = ir.IntType(8)
 
 
 def compiled(function: F) -> F:
@@ -15,17 +23,48 @@ def compiled(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True)(function))
 
 
-def _copy_bytes(_typing: Any, into: Any, _at: Any, data: Any, _pos: Any, _count: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        target_array, at, origin_array, pos, count = arguments
-        target = context.make_array(signature.args[0])(context, builder, target_array).data
-        origin = context.make_array(signature.args[2])(context, builder, origin_array).data
+@compiled
+def address_of(array: Any) -> Any:
+    """Where its first byte lies, for as long as somebody has the array."""
+    return np.int64(array.ctypes.data)
+
+
+def _place(builder: Any, address: Any, at: Any) -> Any:
+    return builder.inttoptr(builder.add(address, at), _BYTE.as_pointer())
+
+
+def _byte_at(_typing: Any, _address: Any, _at: Any) -> Any:
+    def generate(_context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        byte = builder.load(_place(builder, *arguments))
+        return builder.zext(byte, ir.IntType(signature.return_type.bitwidth))
+
+    return types.int64(types.int64, types.int64), generate
+
+
+def _put_byte(_typing: Any, _address: Any, _at: Any, _byte: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        address, at, byte = arguments
+        builder.store(builder.trunc(byte, _BYTE), _place(builder, address, at))
+        return byte
+
+    return types.int64(types.int64, types.int64, types.int64), generate
+
+
+def _copy_bytes(_typing: Any, _into: Any, _at: Any, _data: Any, _pos: Any, _count: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        into, at, data, pos, count = arguments
         copy: Any = cgutils.raw_memcpy
-        copy(builder, builder.gep(target, [at]), builder.gep(origin, [pos]), count, 1)
-        return count
+        copy(builder, _place(builder, into, at), _place(builder, data, pos), count, 1)
+        return builder.add(at, count)
 
-    return types.int64(into, types.int64, data, types.int64, types.int64), generate
+    return types.int64(types.int64, types.int64, types.int64, types.int64, types.int64), generate
 
+
+byte_at: Any = intrinsic(_byte_at)
+"""`byte_at(address, at)`, as a number of 64 bits. Unchecked, as all of these."""
+
+put_byte: Any = intrinsic(_put_byte)
+"""`put_byte(address, at, byte)`: the lowest eight bits."""
 
 copy_bytes: Any = intrinsic(_copy_bytes)
-"""`copy_bytes(into, at, data, pos, count)`, unchecked: an assignment of slices would cost more than all else here."""
+"""`copy_bytes(into, at, data, pos, count)`, of which `into` and `data` are addresses; where the copy ends."""

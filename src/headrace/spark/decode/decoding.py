@@ -92,7 +92,8 @@ class Decoder:
     def _flush(self, group: "_Group", view: memoryview, start: int, end: int) -> Iterator[pa.RecordBatch]:
         if not group.table:
             return
-        data = self._scratch if group.is_packed else np.frombuffer(view, np.uint8)
+        # Neither is to be written to: the compiled scan has one form for what is, and another for what is not.
+        data = np.frombuffer(self._scratch.data.toreadonly() if group.is_packed else view, np.uint8)
         table: Longs = np.array(group.table, np.int64).reshape(-1, TABLE_WIDTH)
         rows = self._columns.room(group.rows, group.size)
         count, status, at = scan(data, table, start, end, self._columns.wants, rows)

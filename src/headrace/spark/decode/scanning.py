@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.spark.decode.compiled import compiled, copy_bytes
+from headrace.spark.decode.compiled import address_of, byte_at, compiled, copy_bytes, put_byte
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
@@ -58,129 +58,142 @@ class Rows(NamedTuple):
 
 
 @compiled
-def varint(data: Bytes, pos: int, end: int) -> tuple[Number, Number]:
-    """The number at `pos`, and where it ends; -1 for that if it does not end before `end`."""
+def varint(data: Number, pos: int, end: int) -> tuple[Number, Number]:
+    """The number at `pos` of what begins at address `data`, and where it ends; -1 for that if it does not before `end`."""
     if pos >= end:
-        return 0, -1
-    byte = np.int64(data[pos])
+        return np.int64(0), np.int64(-1)
+    byte = byte_at(data, pos)
     pos += 1
     if byte < 128:
         return (byte >> 1) ^ -(byte & 1), pos
     rest = np.uint64(byte & 127)
     shift = 7
     while pos < end and shift < 70:
-        byte = np.int64(data[pos])
+        byte = byte_at(data, pos)
         pos += 1
         if shift == 63 and byte > 1:
-            return 0, -1
+            return np.int64(0), np.int64(-1)
         rest |= np.uint64(byte & 127) << np.uint64(shift)
         if byte < 128:
             return np.int64(rest >> np.uint64(1)) ^ -np.int64(rest & np.uint64(1)), pos
         shift += 7
-    return 0, -1
+    return np.int64(0), np.int64(-1)
 
 
 @compiled
-def field(data: Bytes, pos: int, end: int) -> tuple[Number, Number, Number]:
+def field(data: Number, pos: int, end: int) -> tuple[Number, Number, Number]:
     """Where a field lies, its length (-1: there is none), and where it ends; -1 for that if it is not well formed."""
     length, pos = varint(data, pos, end)
     if pos < 0 or length < -1 or length > end - pos:
-        return 0, 0, -1
+        return np.int64(0), np.int64(0), np.int64(-1)
     return pos, length, pos + max(length, 0)
 
 
 @compiled
-def _header_count(data: Bytes, pos: int, end: int) -> tuple[Number, Number, Number]:
+def _header_count(data: Number, pos: int, end: int) -> tuple[Number, Number, Number]:
     """Where the first header lies, how many there are, and where they end; -1 for that if not well formed."""
     count, pos = varint(data, pos, end)
     begin = pos
     if pos < 0 or count < 0 or count > (end - pos) // 2:
-        return 0, 0, -1
+        return np.int64(0), np.int64(0), np.int64(-1)
     for _ in range(count):
         _, length, pos = field(data, pos, end)
         if pos < 0 or length < 0:
-            return 0, 0, -1
+            return np.int64(0), np.int64(0), np.int64(-1)
         _, _, pos = field(data, pos, end)
         if pos < 0:
-            return 0, 0, -1
+            return np.int64(0), np.int64(0), np.int64(-1)
     return begin, count, pos
 
 
 @compiled
-def add(column: Binary, row: int, data: Bytes, pos: int, length: int) -> None:
-    at = column.ends[row]
-    if length >= 0:
-        column.valid[row >> 3] |= np.uint8(1 << (row & 7))
-        copy_bytes(column.content, np.int64(at), data, pos, length)
-        at += length
-    column.ends[row + 1] = at
+def add(content: Number, at: Number, data: Number, pos: int, length: int) -> Number:
+    """Copies a field, if there is one, to `at` behind address `content`. Where it ends there."""
+    return copy_bytes(content, at, data, pos, length) if length > 0 else at
 
 
 @compiled
-def _time_of(batch: Longs, delta: int) -> tuple[Number, Number]:
+def mark(valid: Number, row: int) -> None:
+    """That a row is there, in the bitmap at an address."""
+    put_byte(valid, row >> 3, byte_at(valid, row >> 3) | (1 << (row & 7)))
+
+
+@compiled
+def _time_of(base: int, delta: int, is_append_time: int) -> tuple[Number, Number]:
     """In milliseconds, and whether 64 bits hold it."""
-    if batch[IS_APPEND_TIME]:
-        return batch[TIME], True
-    base = batch[TIME]
+    if is_append_time:
+        return base, True
     time = base + delta
     return time, ((base ^ time) & (delta ^ time)) >= 0
 
 
 @compiled
-def _scan_batch(  # noqa: C901  # a call costs as much as a record
+def _scan_batch(  # noqa: C901, PLR0915  # a call costs as much as a record
     data: Bytes, batch: Longs, row: int, start: int, end_offset: int, wants: int, rows: Rows
 ) -> tuple[Number, Number]:
+    # Taken out of their tuples once, not for each record: that counts references, too.
+    bytes_at = address_of(data)
+    offsets, times_us, kinds = rows.offsets, rows.times_us, rows.kinds
+    key_ends, key_valid, keys = rows.keys.ends, address_of(rows.keys.valid), address_of(rows.keys.content)
+    value_ends, value_valid, values = rows.values.ends, address_of(rows.values.valid), address_of(rows.values.content)
+    header_ends, all_headers_at = rows.header_ends, rows.headers_at
     pos, payload_end = batch[BEGIN], batch[END]
+    base_offset, last_delta = batch[BASE_OFFSET], batch[LAST_DELTA]
+    base_time, is_append_time = batch[TIME], batch[IS_APPEND_TIME]
     delta_min = np.int64(0)
     for _ in range(batch[COUNT]):
-        length, pos = varint(data, pos, payload_end)
+        length, pos = varint(bytes_at, pos, payload_end)
         if pos < 0 or length > payload_end - pos:
             return row, CUT
         end = pos + length
         if length < 6:
             return row, BAD_LENGTH
-        time_delta, pos = varint(data, pos + 1, end)
+        time_delta, pos = varint(bytes_at, pos + 1, end)
         if pos < 0:
             return row, BAD_LENGTH
-        delta, pos = varint(data, pos, end)
+        delta, pos = varint(bytes_at, pos, end)
         if pos < 0:
             return row, BAD_LENGTH
-        key_at, key_length, pos = field(data, pos, end)
+        key_at, key_length, pos = field(bytes_at, pos, end)
         if pos < 0:
             return row, BAD_LENGTH
-        value_at, value_length, pos = field(data, pos, end)
+        value_at, value_length, pos = field(bytes_at, pos, end)
         if pos < 0 or pos >= end:
             return row, BAD_LENGTH
         headers_at: Number = np.int64(0)
         headers: Number = np.int64(0)
-        if data[pos] != 0:
-            headers_at, headers, pos = _header_count(data, pos, end)
+        if byte_at(bytes_at, pos) != 0:
+            headers_at, headers, pos = _header_count(bytes_at, pos, end)
         else:
             pos += 1
         if pos != end:
             return row, BAD_LENGTH if pos >= 0 else BAD_HEADERS
-        if delta < delta_min or delta > batch[LAST_DELTA]:
+        if delta < delta_min or delta > last_delta:
             return row, BAD_DELTA
         delta_min = delta + 1
-        time_ms, is_time = _time_of(batch, time_delta)
+        time_ms, is_time = _time_of(base_time, time_delta, is_append_time)
         if not is_time:
             return row, BAD_TIME
-        offset = batch[BASE_OFFSET] + delta
+        offset = base_offset + delta
         if offset < start or offset >= end_offset:
             continue
-        rows.offsets[row] = offset
-        rows.kinds[row] = batch[IS_APPEND_TIME]
+        offsets[row] = offset
+        kinds[row] = is_append_time
         if wants & WANTS_TIME:
             if time_ms > MS_MAX or time_ms < -MS_MAX:
                 return row, TIME_BEYOND
-            rows.times_us[row] = time_ms * 1000
+            times_us[row] = time_ms * 1000
         if wants & WANTS_KEY:
-            add(rows.keys, row, data, key_at, key_length)
+            if key_length >= 0:
+                mark(key_valid, row)
+            key_ends[row + 1] = add(keys, np.int64(key_ends[row]), bytes_at, key_at, key_length)
         if wants & WANTS_VALUE:
-            add(rows.values, row, data, value_at, value_length)
+            if value_length >= 0:
+                mark(value_valid, row)
+            value_ends[row + 1] = add(values, np.int64(value_ends[row]), bytes_at, value_at, value_length)
         if wants & WANTS_HEADERS:
-            rows.headers_at[row] = headers_at
-            rows.header_ends[row + 1] = rows.header_ends[row] + headers
+            all_headers_at[row] = headers_at
+            header_ends[row + 1] = header_ends[row] + headers
         row += 1
     return row, FINE if pos == payload_end else SURPLUS
 
@@ -199,17 +212,23 @@ def scan(data: Bytes, table: Longs, start: int, end: int, wants: int, rows: Rows
 @compiled
 def gather_headers(data: Bytes, rows: Rows, count: int, names: Binary, contents: Binary) -> Number:
     """The headers of so many rows that a scan found to be well formed. Whether all names are plain ASCII."""
+    bytes_at, size = address_of(data), len(data)
+    headers_at, header_ends = rows.headers_at, rows.header_ends
+    name_ends, name_valid, all_names = names.ends, address_of(names.valid), address_of(names.content)
+    content_ends, content_valid, all_contents = contents.ends, address_of(contents.valid), address_of(contents.content)
     at = 0
-    size = len(data)
-    bits = np.uint8(0)
+    bits = np.int64(0)
     for row in range(count):
-        pos = rows.headers_at[row]
-        for _ in range(rows.header_ends[row + 1] - rows.header_ends[row]):
-            name_at, length, pos = field(data, pos, size)
-            add(names, at, data, name_at, length)
+        pos = headers_at[row]
+        for _ in range(header_ends[row + 1] - header_ends[row]):
+            name_at, length, pos = field(bytes_at, pos, size)
+            mark(name_valid, at)
+            name_ends[at + 1] = add(all_names, np.int64(name_ends[at]), bytes_at, name_at, length)
             for i in range(name_at, name_at + length):
-                bits |= data[i]
-            content_at, length, pos = field(data, pos, size)
-            add(contents, at, data, content_at, length)
+                bits |= byte_at(bytes_at, i)
+            content_at, length, pos = field(bytes_at, pos, size)
+            if length >= 0:
+                mark(content_valid, at)
+            content_ends[at + 1] = add(all_contents, np.int64(content_ends[at]), bytes_at, content_at, length)
             at += 1
     return bits < 128

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.spark.decode.compiled import compiled, copy_bytes
+from headrace.spark.decode.compiled import address_of, compiled, copy_bytes, put_byte
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int32]
@@ -56,14 +56,14 @@ def varint_bytes(number: Number) -> Number:
 
 
 @compiled
-def put_varint(into: Bytes, at: Number, number: Number) -> Number:
-    """Where it ends."""
+def put_varint(into: Number, at: Number, number: Number) -> Number:
+    """At `at` behind an address. Where it ends."""
     rest = np.uint64((number << 1) ^ (number >> 63))
     while rest >= np.uint64(128):
-        into[at] = np.uint8(rest & np.uint64(127)) | np.uint8(128)
+        put_byte(into, at, np.int64(rest | np.uint64(128)))
         rest >>= np.uint64(7)
         at += 1
-    into[at] = np.uint8(rest)
+    put_byte(into, at, np.int64(rest))
     return at + 1
 
 
@@ -79,8 +79,8 @@ def _headers_bytes(rows: Rows, row: Number) -> Number:
 
 
 @compiled
-def _put_headers(into: Bytes, at: Number, rows: Rows, row: Number) -> Number:
-    """Where they end."""
+def _put_headers(into: Number, at: Number, rows: Rows, row: Number) -> Number:
+    """Where they end, behind an address."""
     begin, end = np.int64(rows.header_ends[row]), np.int64(rows.header_ends[row + 1])
     at = put_varint(into, at, end - begin)
     for header in range(begin, end):
@@ -88,8 +88,7 @@ def _put_headers(into: Bytes, at: Number, rows: Rows, row: Number) -> Number:
             length = length_of(field, header)
             at = put_varint(into, at, length)
             if length > 0:
-                copy_bytes(into, np.int64(at), field.content, np.int64(field.ends[header]), length)
-                at += length
+                at = copy_bytes(into, at, address_of(field.content), np.int64(field.ends[header]), length)
     return at
 
 
@@ -102,8 +101,9 @@ def put_records(  # in one: a call with so many arrays costs more than a record
     How many, where they end, the latest of their times, and if there was no room for even one: how much it needs.
     """
     times_ms = rows.times_ms
-    key_ends, key_valid, keys = rows.keys.ends, rows.keys.valid, rows.keys.content
-    value_ends, value_valid, values = rows.values.ends, rows.values.valid, rows.values.content
+    key_ends, key_valid, keys = rows.keys.ends, rows.keys.valid, address_of(rows.keys.content)
+    value_ends, value_valid, values = rows.values.ends, rows.values.valid, address_of(rows.values.content)
+    out = address_of(into)
     all_keys, all_values = len(key_valid) == 0, len(value_valid) == 0
     has_headers = len(rows.header_ends) > 0
     room_end = len(into)
@@ -128,22 +128,20 @@ def put_records(  # in one: a call with so many arrays costs more than a record
             break
         if whole > room_end - at:
             return number, at, latest_ms, (np.int64(0) if number else whole)
-        at = put_varint(into, at, size)
-        into[at] = np.uint8(0)
-        at = put_varint(into, at + 1, time_ms - base_ms)
-        at = put_varint(into, at, number)
-        at = put_varint(into, at, key_length)
+        at = put_varint(out, at, size)
+        put_byte(out, at, 0)
+        at = put_varint(out, at + 1, time_ms - base_ms)
+        at = put_varint(out, at, number)
+        at = put_varint(out, at, key_length)
         if key_length > 0:
-            copy_bytes(into, np.int64(at), keys, key_at, key_length)
-            at += key_length
-        at = put_varint(into, at, value_length)
+            at = copy_bytes(out, at, keys, key_at, key_length)
+        at = put_varint(out, at, value_length)
         if value_length > 0:
-            copy_bytes(into, np.int64(at), values, value_at, value_length)
-            at += value_length
+            at = copy_bytes(out, at, values, value_at, value_length)
         if has_headers:
-            at = _put_headers(into, at, rows, row)
+            at = _put_headers(out, at, rows, row)
         else:
-            into[at] = np.uint8(0)
+            put_byte(out, at, 0)
             at += 1
         latest_ms = max(latest_ms, time_ms)
         number += 1
