@@ -101,7 +101,7 @@ class Reading:
         return self.reads
 
     def _read(self, kind: Rows, action: str, way: str) -> Spent:
-        frame = self._frame(kind, way)
+        frame = self._frame(kind, way, "value binary" if action == SUM else "")
         broker = self._brokers.get(way, self._brokers[HOT])
         expected, counted = self.reads.rows(kind, way), expected_rows(action, kind.record_bytes)
 
@@ -111,7 +111,8 @@ class Reading:
 
         return spent(self._spark, job, broker, [one.pid for one in self._brokers.values()])
 
-    def _frame(self, kind: Rows, way: str) -> DataFrame:
+    def _frame(self, kind: Rows, way: str, columns: str) -> DataFrame:
+        """Of Parquet, Spark reads the columns that it needs, of its connector all; ours is told them by a schema."""
         if way == PARQUET:
             return self._spark.read.parquet(str(self._scratch / f"columns-{kind.record_bytes}.parquet"))
         options = {"kafka.bootstrap.servers": self._brokers[way].bootstrap, "subscribe": kind.topic}
@@ -120,7 +121,10 @@ class Reading:
         if way == COLD:
             ends = {str(index): end for index, end in enumerate(self._cold_ends[kind])}
             options |= {"subscribe": kind.cold_topic, "endingOffsets": json.dumps({kind.cold_topic: ends})}
-        return self._spark.read.format("headrace" if way in (HOT, COLD) else "kafka").options(**options).load()
+        if way not in (HOT, COLD):
+            return self._spark.read.format("kafka").options(**options).load()
+        reader = self._spark.read.format("headrace").options(**options)
+        return reader.schema(columns).load() if columns else reader.load()
 
 
 def act(frame: DataFrame, action: str, out: Path) -> int | None:

@@ -17,6 +17,7 @@ JARS = Path(".tools/spark/jars")
 PR_SET_CHILD_SUBREAPER = 36
 SETTINGS = {
     "spark.driver.memory": "2g",  # with the 1 GB that Spark takes by itself, the tuned connector runs out of memory
+    "spark.python.unix.domain.socket.enabled": "true",  # as our guide says; Spark's own connector has no Python
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
@@ -64,31 +65,53 @@ def session(scratch: Path) -> Iterator[SparkSession]:
 def spent(spark: SparkSession, job: Callable[[], object], broker: BrokerProcess, others: Sequence[int]) -> Spent:
     """`others`: processes that this one has started and that are not Spark's, the brokers."""
     jvm_pid: int = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]  # PySpark starts the JVM itself
-    (jvm_s, python_s), broker_s, began_s = _cpu_s(jvm_pid, others), broker.cpu_s(), time.monotonic()
+    before, broker_s, began_s = _processes(jvm_pid, others), broker.cpu_s(), time.monotonic()
     job()
     wall_s = time.monotonic() - began_s
-    after_jvm_s, after_python_s = _cpu_s(jvm_pid, others)
-    return Spent(wall_s, after_jvm_s - jvm_s, after_python_s - python_s, broker.cpu_s() - broker_s)
+    jvm_s, python_s = _used_s(jvm_pid, before, _processes(jvm_pid, others))
+    return Spent(wall_s, jvm_s, python_s, broker.cpu_s() - broker_s)
 
 
-def _cpu_s(jvm_pid: int, others: Sequence[int]) -> tuple[float, float]:
-    """Of a JVM, and of all that it has started, those that have ended among them."""
-    children: dict[int, list[int]] = {}
-    times: dict[int, list[int]] = {}
+class _Process(NamedTuple):
+    """Ticks of its own, and of its children that it has waited for."""
+
+    parent: int
+    own: int
+    waited_for: int
+    began: int
+
+
+def _used_s(jvm_pid: int, before: dict[int, _Process], after: dict[int, _Process]) -> tuple[float, float]:
+    """By the JVM, and by what it started. Spark's daemons do not wait for their workers, so that what a worker has used
+    in its life is nowhere when it ends: only what was used by those that are still there counts, and by those that the
+    JVM has waited for."""
+    python = 0
+    for pid, now in after.items():
+        then = before.get(pid)
+        if pid != jvm_pid:
+            python += now.own - (then.own if then is not None and then.began == now.began else 0)
+    gone = (one for pid, one in before.items() if pid not in after and one.parent == jvm_pid)
+    ended = after[jvm_pid].waited_for - before[jvm_pid].waited_for - sum(one.own + one.waited_for for one in gone)
+    jvm = after[jvm_pid].own - before[jvm_pid].own
+    return jvm / CLOCK_TICKS_PER_S, (python + max(0, ended)) / CLOCK_TICKS_PER_S
+
+
+def _processes(jvm_pid: int, others: Sequence[int]) -> dict[int, _Process]:
+    """The JVM, and all that it has started."""
+    found: dict[int, _Process] = {}
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit():
             try:
                 fields = (directory / "stat").read_text().rpartition(")")[2].split()
             except OSError:
                 continue  # it has ended meanwhile
-            pid = int(directory.name)
-            children.setdefault(int(fields[1]), []).append(pid)
-            times[pid] = [int(field) for field in fields[11:15]]
-    own, started = sum(times[jvm_pid][:2]), sum(times[jvm_pid][2:])
-    orphans = [pid for pid in children[os.getpid()] if pid != jvm_pid and pid not in others]
-    waiting = [*children.get(jvm_pid, []), *orphans]
+            own, waited_for = (int(fields[at]) + int(fields[at + 1]) for at in (11, 13))
+            found[int(directory.name)] = _Process(int(fields[1]), own, waited_for, int(fields[19]))
+    orphans = [pid for pid, one in found.items() if one.parent == os.getpid() and pid not in others]
+    waiting, ours = [jvm_pid, *orphans], {}
     while waiting:
         pid = waiting.pop()
-        started += sum(times[pid])
-        waiting += children.get(pid, [])
-    return own / CLOCK_TICKS_PER_S, started / CLOCK_TICKS_PER_S
+        if pid not in ours:
+            ours[pid] = found[pid]
+            waiting += [child for child, one in found.items() if one.parent == pid]
+    return ours
