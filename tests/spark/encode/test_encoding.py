@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from headrace.core import murmur2 as plain
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.spark.encode.encoding import BATCH_BYTES, Encoder
 from headrace.spark.decode.compiled import address_of
+from headrace.spark.encode.encoding import BATCH_BYTES, Encoder
 from headrace.spark.encode.placing import murmur2
 from headrace.wire.batch import NewRecord, Record, build, read_records, seal
 from headrace.wire.compression import Codec

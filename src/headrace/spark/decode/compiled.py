@@ -9,13 +9,10 @@ from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-_BYTE = ir.IntType(8)
 
 
 def compiled(function: F) -> F:
@@ -30,13 +27,13 @@ def address_of(array: Any) -> Any:
 
 
 def _place(builder: Any, address: Any, at: Any) -> Any:
-    return builder.inttoptr(builder.add(address, at), _BYTE.as_pointer())
+    return builder.inttoptr(builder.add(address, at), cgutils.voidptr_t)
 
 
 def _byte_at(_typing: Any, _address: Any, _at: Any) -> Any:
-    def generate(_context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         byte = builder.load(_place(builder, *arguments))
-        return builder.zext(byte, ir.IntType(signature.return_type.bitwidth))
+        return builder.zext(byte, context.get_value_type(signature.return_type))
 
     return types.int64(types.int64, types.int64), generate
 
@@ -44,7 +41,7 @@ def _byte_at(_typing: Any, _address: Any, _at: Any) -> Any:
 def _put_byte(_typing: Any, _address: Any, _at: Any, _byte: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         address, at, byte = arguments
-        builder.store(builder.trunc(byte, _BYTE), _place(builder, address, at))
+        builder.store(builder.trunc(byte, cgutils.int8_t), _place(builder, address, at))
         return byte
 
     return types.int64(types.int64, types.int64, types.int64), generate

@@ -59,7 +59,7 @@ class Rows(NamedTuple):
 
 @compiled
 def varint(data: Number, pos: int, end: int) -> tuple[Number, Number]:
-    """The number at `pos` of what begins at address `data`, and where it ends; -1 for that if it does not before `end`."""
+    """The number at `pos` behind address `data`, and where it ends; -1 for that if it does not end before `end`."""
     if pos >= end:
         return np.int64(0), np.int64(-1)
     byte = byte_at(data, pos)
@@ -113,9 +113,9 @@ def add(content: Number, at: Number, data: Number, pos: int, length: int) -> Num
 
 
 @compiled
-def mark(valid: Number, row: int) -> None:
-    """That a row is there, in the bitmap at an address."""
-    put_byte(valid, row >> 3, byte_at(valid, row >> 3) | (1 << (row & 7)))
+def mark(valid: Number, row: int, length: int) -> None:
+    """In the bitmap at an address: whether a row is there."""
+    put_byte(valid, row >> 3, byte_at(valid, row >> 3) | (np.int64(length >= 0) << (row & 7)))
 
 
 @compiled
@@ -127,8 +127,61 @@ def _time_of(base: int, delta: int, is_append_time: int) -> tuple[Number, Number
     return time, ((base ^ time) & (delta ^ time)) >= 0
 
 
+class Record(NamedTuple):
+    """Where its parts lie. If `status` is not FINE, they are anything."""
+
+    status: Number
+    end: Number
+    time_delta: Number
+    delta: Number
+    key_at: Number
+    key_length: Number
+    value_at: Number
+    value_length: Number
+    headers_at: Number
+    headers: Number
+
+
 @compiled
-def _scan_batch(  # noqa: C901, PLR0915  # a call costs as much as a record
+def _bad(status: int) -> Record:
+    none = np.int64(0)
+    return Record(np.int64(status), none, none, none, none, none, none, none, none, none)
+
+
+@compiled
+def _record_at(data: Number, pos: int, payload_end: int) -> Record:
+    """The record at `pos` behind address `data`."""
+    length, pos = varint(data, pos, payload_end)
+    if pos < 0 or length > payload_end - pos:
+        return _bad(CUT)
+    end = pos + length
+    if length < 6:
+        return _bad(BAD_LENGTH)
+    time_delta, pos = varint(data, pos + 1, end)
+    if pos < 0:
+        return _bad(BAD_LENGTH)
+    delta, pos = varint(data, pos, end)
+    if pos < 0:
+        return _bad(BAD_LENGTH)
+    key_at, key_length, pos = field(data, pos, end)
+    if pos < 0:
+        return _bad(BAD_LENGTH)
+    value_at, value_length, pos = field(data, pos, end)
+    if pos < 0 or pos >= end:
+        return _bad(BAD_LENGTH)
+    headers_at, headers = np.int64(0), np.int64(0)
+    if byte_at(data, pos) != 0:
+        headers_at, headers, pos = _header_count(data, pos, end)
+    else:
+        pos += 1
+    if pos != end:
+        return _bad(BAD_LENGTH if pos >= 0 else BAD_HEADERS)
+    status = np.int64(FINE)
+    return Record(status, end, time_delta, delta, key_at, key_length, value_at, value_length, headers_at, headers)
+
+
+@compiled
+def _scan_batch(
     data: Bytes, batch: Longs, row: int, start: int, end_offset: int, wants: int, rows: Rows
 ) -> tuple[Number, Number]:
     # Taken out of their tuples once, not for each record: that counts references, too.
@@ -136,66 +189,41 @@ def _scan_batch(  # noqa: C901, PLR0915  # a call costs as much as a record
     offsets, times_us, kinds = rows.offsets, rows.times_us, rows.kinds
     key_ends, key_valid, keys = rows.keys.ends, address_of(rows.keys.valid), address_of(rows.keys.content)
     value_ends, value_valid, values = rows.values.ends, address_of(rows.values.valid), address_of(rows.values.content)
-    header_ends, all_headers_at = rows.header_ends, rows.headers_at
+    header_ends, headers_at = rows.header_ends, rows.headers_at
     pos, payload_end = batch[BEGIN], batch[END]
     base_offset, last_delta = batch[BASE_OFFSET], batch[LAST_DELTA]
     base_time, is_append_time = batch[TIME], batch[IS_APPEND_TIME]
     delta_min = np.int64(0)
     for _ in range(batch[COUNT]):
-        length, pos = varint(bytes_at, pos, payload_end)
-        if pos < 0 or length > payload_end - pos:
-            return row, CUT
-        end = pos + length
-        if length < 6:
-            return row, BAD_LENGTH
-        time_delta, pos = varint(bytes_at, pos + 1, end)
-        if pos < 0:
-            return row, BAD_LENGTH
-        delta, pos = varint(bytes_at, pos, end)
-        if pos < 0:
-            return row, BAD_LENGTH
-        key_at, key_length, pos = field(bytes_at, pos, end)
-        if pos < 0:
-            return row, BAD_LENGTH
-        value_at, value_length, pos = field(bytes_at, pos, end)
-        if pos < 0 or pos >= end:
-            return row, BAD_LENGTH
-        headers_at: Number = np.int64(0)
-        headers: Number = np.int64(0)
-        if byte_at(bytes_at, pos) != 0:
-            headers_at, headers, pos = _header_count(bytes_at, pos, end)
-        else:
-            pos += 1
-        if pos != end:
-            return row, BAD_LENGTH if pos >= 0 else BAD_HEADERS
-        if delta < delta_min or delta > last_delta:
-            return row, BAD_DELTA
-        delta_min = delta + 1
-        time_ms, is_time = _time_of(base_time, time_delta, is_append_time)
+        one = _record_at(bytes_at, pos, payload_end)
+        if one.status != FINE:
+            return row, one.status
+        if one.delta < delta_min or one.delta > last_delta:
+            return row, np.int64(BAD_DELTA)
+        time_ms, is_time = _time_of(base_time, one.time_delta, is_append_time)
         if not is_time:
-            return row, BAD_TIME
-        offset = base_offset + delta
+            return row, np.int64(BAD_TIME)
+        pos, delta_min = one.end, one.delta + 1
+        offset = base_offset + one.delta
         if offset < start or offset >= end_offset:
             continue
         offsets[row] = offset
         kinds[row] = is_append_time
         if wants & WANTS_TIME:
             if time_ms > MS_MAX or time_ms < -MS_MAX:
-                return row, TIME_BEYOND
+                return row, np.int64(TIME_BEYOND)
             times_us[row] = time_ms * 1000
         if wants & WANTS_KEY:
-            if key_length >= 0:
-                mark(key_valid, row)
-            key_ends[row + 1] = add(keys, np.int64(key_ends[row]), bytes_at, key_at, key_length)
+            mark(key_valid, row, one.key_length)
+            key_ends[row + 1] = add(keys, np.int64(key_ends[row]), bytes_at, one.key_at, one.key_length)
         if wants & WANTS_VALUE:
-            if value_length >= 0:
-                mark(value_valid, row)
-            value_ends[row + 1] = add(values, np.int64(value_ends[row]), bytes_at, value_at, value_length)
+            mark(value_valid, row, one.value_length)
+            value_ends[row + 1] = add(values, np.int64(value_ends[row]), bytes_at, one.value_at, one.value_length)
         if wants & WANTS_HEADERS:
-            all_headers_at[row] = headers_at
-            header_ends[row + 1] = header_ends[row] + headers
+            headers_at[row] = one.headers_at
+            header_ends[row + 1] = header_ends[row] + one.headers
         row += 1
-    return row, FINE if pos == payload_end else SURPLUS
+    return row, np.int64(FINE if pos == payload_end else SURPLUS)
 
 
 @compiled
@@ -222,13 +250,12 @@ def gather_headers(data: Bytes, rows: Rows, count: int, names: Binary, contents:
         pos = headers_at[row]
         for _ in range(header_ends[row + 1] - header_ends[row]):
             name_at, length, pos = field(bytes_at, pos, size)
-            mark(name_valid, at)
+            mark(name_valid, at, length)
             name_ends[at + 1] = add(all_names, np.int64(name_ends[at]), bytes_at, name_at, length)
             for i in range(name_at, name_at + length):
                 bits |= byte_at(bytes_at, i)
             content_at, length, pos = field(bytes_at, pos, size)
-            if length >= 0:
-                mark(content_valid, at)
+            mark(content_valid, at, length)
             content_ends[at + 1] = add(all_contents, np.int64(content_ends[at]), bytes_at, content_at, length)
             at += 1
     return bits < 128
