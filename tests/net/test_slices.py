@@ -11,6 +11,7 @@ from headrace.net.connection import Connection
 from headrace.net.limits import Limits
 from headrace.net.output import Output
 from headrace.net.slices import PAUSE_S, QUIET_S, QUIET_SLICES, SLICE_BYTES, Slices, SliceSize
+from headrace.net.slicing import Slicing
 from tests.net.loops import on_both_loops, until
 from tests.net.serving import Server, echo, framed, serving
 
@@ -117,6 +118,55 @@ def test_answers_that_are_not_cut_show_as_well_that_nobody_else_asks() -> None:
     assert not size.others_wait
     slices.small_requests += 1
     assert size.others_wait
+
+
+class Full:
+    """A transport whose socket takes nothing before the test says so."""
+
+    def __init__(self) -> None:
+        self.waiting_bytes = 0
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting_bytes
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        pass
+
+    def write(self, part: bytes) -> None:
+        self.waiting_bytes += len(part)
+
+
+def test_whoever_waits_for_room_is_not_made_to_send_twice_as_often_by_a_small_answer_behind() -> None:
+    loop, slices = made()
+    slices.small_requests += 1
+    output, transport = Output(), Full()
+    slicing = Slicing(output, cast(asyncio.Transport, transport), slices, 1 << 20, lambda _: None)
+
+    def pause_over() -> None:
+        ((_, call, about),) = loop.later
+        loop.later.clear()
+        call(about)
+        loop.turn()
+
+    with patch("headrace.net.output.os.writev", side_effect=BlockingIOError):
+        slicing.is_paced = True
+        output.add([bytes(1 << 20)])
+        slicing.flush()
+        for _ in range(3):
+            pause_over()
+            assert transport.waiting_bytes and not loop.later
+            output.add([b"small"])
+            slicing.flush()
+            assert not loop.later, "there is no room yet"
+            transport.waiting_bytes = 0
+            slicing.send_slice()
+            assert transport.waiting_bytes and not loop.later
+            transport.waiting_bytes = 0
+            with patch("headrace.net.output.os.writev", lambda _fd, parts: sum(map(len, parts))):
+                slicing.send_slice()
 
 
 def answer_large(connection: Connection, frame: bytearray) -> None:

@@ -13,7 +13,7 @@ import pytest
 from headrace.storage.memory_files import MemoryFiles, ProcessDied
 from headrace.storage.os_files import OsFiles
 from headrace.tier import directory_objects
-from headrace.tier.directory import ABANDONED_MS, INCOMING, DirectoryStore
+from headrace.tier.directory import ABANDONED_MS, INCOMING, WRITE_LANE, DirectoryStore
 from headrace.tier.directory_reserve import RESERVE
 from headrace.tier.probing import probe
 from headrace.tier.store import FilePart, ObjectExists, ObjectMissing, ObjectStore, RangeMissing, StoreUnavailable
@@ -182,20 +182,35 @@ async def test_nothing_is_stored_where_a_disk_was_mounted_that_is_gone(tmp_path:
     assert await store.get(KEY, 0, 1) == b"1"
 
 
-async def test_an_object_that_was_read_from_is_read_again_without_a_thread(tmp_path: Path) -> None:
+async def test_an_object_that_is_kept_is_read_again_without_a_thread(tmp_path: Path) -> None:
     store = DirectoryStore(str(tmp_path / "objects"), OsFiles(8), AtOnce(), Counting())
     await store.begin()
     await store.put(KEY, [b"0123456789"])
     found = bytearray(4)
-    assert not store.read_at_once(KEY, 2, memoryview(found))
     assert await store.get(KEY, 0, 1) == b"0"
+    assert not store.read_at_once(KEY, 2, memoryview(found))
+    assert await store.get_and_keep(KEY, 0, 1) == b"0"
     assert store.read_at_once(KEY, 2, memoryview(found)) and found == b"2345"
     assert not store.read_at_once(KEY, 8, memoryview(found))
     await store.delete(KEY)
     assert not store.read_at_once(KEY, 2, memoryview(found))
 
 
-async def test_an_object_that_could_not_be_read_is_opened_anew(tmp_path: Path) -> None:
+async def test_an_object_that_was_repaired_is_read_as_it_is_now(tmp_path: Path) -> None:
+    """A manifest that fails its checksum is looked at again and again: by its name, whoever else has it open."""
+    root = tmp_path / "objects"
+    store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
+    await store.begin()
+    await store.put(KEY, [b"0123456789"])
+    assert await store.get_and_keep(KEY, 0, 10) == b"0123456789"
+    (root / "other").write_bytes(b"9876543210")
+    (root / "other").rename(root / KEY)
+    assert await store.get(KEY, 0, 10) == b"9876543210"
+    store.forget(KEY)
+    assert await store.get_and_keep(KEY, 0, 10) == b"9876543210"
+
+
+async def test_a_kept_object_that_could_not_be_read_is_opened_anew(tmp_path: Path) -> None:
     """Somebody puts a good copy in the place of one that is too short."""
     root = tmp_path / "objects"
     store = DirectoryStore(str(root), OsFiles(8), AtOnce(), Counting())
@@ -203,12 +218,40 @@ async def test_an_object_that_could_not_be_read_is_opened_anew(tmp_path: Path) -
     await store.put(KEY, [b"0123456789"])
     (root / "short").write_bytes(b"01")
     (root / "short").rename(root / KEY)
-    assert await store.get(KEY, 0, 1) == b"0"
+    assert await store.get_and_keep(KEY, 0, 1) == b"0"
     with pytest.raises(RangeMissing):
-        await store.get(KEY, 0, 10)
+        await store.get_and_keep(KEY, 0, 10)
     (root / "good").write_bytes(b"0123456789")
     (root / "good").rename(root / KEY)
-    assert await store.get(KEY, 0, 10) == b"0123456789"
+    assert await store.get_and_keep(KEY, 0, 10) == b"0123456789"
+
+
+class ReadsHeld(AtOnce):
+    """Reads at once, and answers when it is told to."""
+
+    def __init__(self) -> None:
+        self.answers: list[Callable[[], None]] = []
+
+    def run(self, lane: str, job: Callable[[], T]) -> asyncio.Future[T]:
+        done = super().run(lane, job)
+        if lane == WRITE_LANE:
+            return done
+        later: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self.answers.append(lambda: later.set_result(done.result()))
+        return later
+
+
+async def test_an_object_that_is_deleted_while_it_is_read_is_not_kept(tmp_path: Path) -> None:
+    offload = ReadsHeld()
+    store = DirectoryStore(str(tmp_path / "objects"), OsFiles(8), offload, Counting())
+    await store.begin()
+    await store.put(KEY, [b"0123456789"])
+    reading = asyncio.ensure_future(store.get_and_keep(KEY, 0, 10))
+    await asyncio.sleep(0)
+    await store.delete(KEY)
+    offload.answers.pop()()
+    assert await reading == b"0123456789"
+    assert not store.read_at_once(KEY, 0, memoryview(bytearray(1)))
 
 
 async def test_few_objects_are_open_and_none_that_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,13 +262,13 @@ async def test_few_objects_are_open_and_none_that_nobody_reads(tmp_path: Path, m
     await store.begin()
     for number in range(5):
         await store.put(f"c/{number}", [b"1"])
-        await store.get(f"c/{number}", 0, 1)
+        await store.get_and_keep(f"c/{number}", 0, 1)
         assert len(descriptors_below(root)) <= 3
     assert len(descriptors_below(root)) == 3
     async with asyncio.timeout(20):
         while descriptors_below(root):  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.01)
-    assert await store.get("c/0", 0, 1) == b"1"
+    assert await store.get_and_keep("c/0", 0, 1) == b"1"
     await store.close()
     assert not descriptors_below(root)
 

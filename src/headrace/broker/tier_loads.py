@@ -68,6 +68,10 @@ class Loaded(NamedTuple):
 class NearStore(Protocol):
     """A store on this machine."""
 
+    async def get_and_keep(self, key: str, start: int, end: int) -> bytes:
+        """As that of an object store; `read_at_once` can be tried from then on."""
+        ...
+
     def read_at_once(self, key: str, start: int, into: memoryview) -> bool:
         """Fills `into`, if that needs no waiting. If not, what it holds is anything."""
         ...
@@ -264,7 +268,8 @@ class TierLoads:
         self._counts_of(load.partition).fetch_requests += 1
         try:
             near = await self._in_steps(load)
-            far = await self._store.get(load.object_key, start, start + size) if near is None and size else b""
+            get = self._store.get if self._near is None else self._near.get_and_keep
+            far = await get(load.object_key, start, start + size) if near is None and size else b""
             loaded = Loaded(far if near is None else near, is_near=near is not None)
         except StoreUnavailable as failure:
             self.fail(load.partition, load.row, None, str(failure))

@@ -10,7 +10,18 @@ from headrace.net.slices import Slices, SliceSize
 class Slicing:
     """`held` is told before the first slice, and after every one, how much memory its unsent bytes take."""
 
-    __slots__ = ("_bytes_max", "_held", "_is_due", "_output", "_slices", "_transport", "is_active", "is_paced", "size")
+    __slots__ = (
+        "_awaits_room",
+        "_bytes_max",
+        "_held",
+        "_is_due",
+        "_output",
+        "_slices",
+        "_transport",
+        "is_active",
+        "is_paced",
+        "size",
+    )
 
     def __init__(
         self,
@@ -26,6 +37,7 @@ class Slicing:
         self._bytes_max = bytes_max
         self._held = held
         self._is_due = False
+        self._awaits_room = False
         self.size = SliceSize(slices)
         self.is_active = False
         """Of what is queued, or was last, some has been sent, or is in the transport."""
@@ -37,13 +49,14 @@ class Slicing:
         self.is_active = True
         if self.is_paced:
             self._held(self._output.held_bytes + self._transport.get_write_buffer_size())
-            self._later()
+            if not self._awaits_room:
+                self._later()
         elif not self._is_due:
             self.send_slice()
 
     def send_slice(self) -> None:
         """Called in turn with others that have much to send, and when there is room again for what was sent last."""
-        self._is_due = False
+        self._is_due = self._awaits_room = False
         transport, output = self._transport, self._output
         if transport.is_closing() or not self.is_active:
             return
@@ -52,6 +65,7 @@ class Slicing:
             if transport.is_closing():
                 return
             if not has_room:
+                self._awaits_room = True
                 transport.set_write_buffer_limits(high=0)  # so that it says when it has nothing left
             elif output.unsent_bytes:
                 self._later()

@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from headrace.model import Buffer
 from headrace.storage.files import AlreadyLocked, Space, parent_of
@@ -206,11 +207,13 @@ class OsFiles:
 
     def open_to_read(self, path: str) -> OsReadFile:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = OsReadFile(descriptor)
         if hasattr(os, "posix_fadvise"):
             # Nothing is read but what is asked for: a read at once would otherwise begin with the next megabytes, and
             # wait until that is under way.
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
-        return OsReadFile(descriptor)
+            with suppress(OSError):  # some sandboxes know no such call, and it is advice alone
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+        return file
 
     def replace(self, path: str, content: Buffer, *, durable: bool = True) -> None:
         beside = path + ".tmp"

@@ -58,8 +58,9 @@ class DirectoryStore:
         self._random = random
         # Each lane is a thread, and files belong to one.
         self._files = {lane: files.apart() for lane in (WRITE_LANE, *map(_read_lane, range(READ_LANES)))}
-        self._opened = OpenObjects()
+        self._opened = OpenObjects(self._close_soon)
         self._reads = 0
+        self._deletions = 0
         self._swept_ms = 0
         self._reserve = Reserve(self._root)
 
@@ -72,23 +73,31 @@ class DirectoryStore:
         await self._run(WRITE_LANE, key, lambda files: self._put_by_reserve(files, beside, self._path(key), parts))
 
     async def get(self, key: str, start: int, end: int) -> bytes:
-        check_key(key)
-        assert 0 <= start < end, (start, end)
-        self._reads += 1
-        lane = _read_lane(self._reads % READ_LANES)
-        opened = self._opened.get(key)
+        """By its name, each time: an object that was repaired, or is on another disk now, is seen at once."""
+        lane = self._lane_to_read(key, start, end)
+        found = await self._look(lane, key, lambda files: files.open_to_read(self._path(key)).read(start, end - start))
+        return _whole(key, found, start, end)
+
+    async def get_and_keep(self, key: str, start: int, end: int) -> bytes:
+        """The same of an object that stays open, for `read_at_once`. Who finds something wrong in it forgets it."""
+        lane, deletions = self._lane_to_read(key, start, end), self._deletions
+        opened = self._opened.take(key)  # unless all is well, it is opened anew the next time
 
         def read(files: Files) -> tuple[ReadFile, bytes]:
             file = opened or files.open_to_read(self._path(key))
             return file, file.read(start, end - start)
 
-        # Unless all is well it is opened anew the next time: the disk may be another one then, or the object repaired.
-        self._opened.forget(key)
         file, found = await self._look(lane, key, read)
-        if len(found) < end - start:
-            raise RangeMissing(f"{key} ends before byte {end}.")
-        self._opened.keep(key, file)
-        return found
+        whole = _whole(key, found, start, end)
+        if self._deletions == deletions:  # it may be gone otherwise
+            self._opened.keep(key, file)
+        return whole
+
+    def _lane_to_read(self, key: str, start: int, end: int) -> str:
+        check_key(key)
+        assert 0 <= start < end, (start, end)
+        self._reads += 1
+        return _read_lane(self._reads % READ_LANES)
 
     def read_at_once(self, key: str, start: int, into: memoryview) -> bool:
         """Fills `into`, if that is in memory and was read from before. If not, what it holds is anything."""
@@ -105,8 +114,8 @@ class DirectoryStore:
 
     async def delete(self, key: str) -> None:
         check_key(key)
-        opened = [self._opened.get(key)]
-        self._opened.forget(key)
+        self._deletions += 1
+        opened = [self._opened.take(key)]
 
         def remove(files: Files) -> None:
             try:
@@ -128,7 +137,10 @@ class DirectoryStore:
                 yield entry
 
     async def close(self) -> None:
-        self._opened.close()
+        await self._offload.run(WRITE_LANE, self._opened.take_all().clear)
+
+    def _close_soon(self, opened: "list[ReadFile]") -> None:
+        self._offload.run(WRITE_LANE, opened.clear)
 
     def _path(self, key: str) -> str:
         return f"{self._root}/{key}"
@@ -246,6 +258,12 @@ class DirectoryStore:
             with suppress(FileNotFoundError):  # others sweep too
                 if files.modified_ms(path) < now_ms - ABANDONED_MS:
                     _remove(files, path)
+
+
+def _whole(key: str, found: bytes, start: int, end: int) -> bytes:
+    if len(found) < end - start:
+        raise RangeMissing(f"{key} ends before byte {end}.")
+    return found
 
 
 def _read_lane(number: int) -> str:
