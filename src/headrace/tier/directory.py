@@ -8,7 +8,7 @@ its disk is to be mounted: nothing is written there, and nothing counts as missi
 """
 
 import errno
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, MutableSequence, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -139,7 +139,7 @@ class DirectoryStore:
     async def close(self) -> None:
         await self._offload.run(WRITE_LANE, self._opened.take_all().clear)
 
-    def _close_soon(self, opened: "list[ReadFile]") -> None:
+    def _close_soon(self, opened: MutableSequence[ReadFile]) -> None:
         self._offload.run(WRITE_LANE, opened.clear)
 
     def _path(self, key: str) -> str:
