@@ -18,8 +18,8 @@ QUIET_SLICES = 16
 loop that was held up has heard nobody."""
 
 PAUSE_S = 0.004
-"""Of each connection, after a slice of what is in no hurry: 16 MB/s, and one in fifty requests of a busy client meets a
-slice. With a quarter of it one in eight did, and the slowest hundredth of all requests took half as long again."""
+"""Of each connection, after a slice of what is in no hurry: 16 MB/s, and a few in a hundred requests of a busy client
+meet a slice. With a quarter of it one in eight did."""
 
 
 class Sender(Protocol):
