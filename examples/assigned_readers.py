@@ -11,6 +11,8 @@ turned away by the broker, and its results too. The last result tells where the 
 
 import asyncio
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from headrace import own
 from headrace.client import Admin, Consumer, NewTopic, Producer
@@ -27,11 +29,33 @@ def say(text: str) -> None:
     print(text, flush=True)
 
 
-async def read(bootstrap: str, name: str, partition: int, generation: int | None) -> None:
-    """Works through one partition until another reader is assigned to it. AlreadyOwned: one is already."""
-    work, results = TopicPartition(WORK, partition), TopicPartition(RESULTS, partition)
-    async with own.claim(bootstrap, GROUP, [work, results], generation, client_id=name) as ownership:
-        say(f"{name} reads {work} at generation {ownership.generations[str(work)]}")
+@dataclass
+class Reader:
+    """Somebody who may be assigned to a partition, and what they know of its generations."""
+
+    name: str
+    partition: int
+    generation: int | Mapping[str, int] | None = None
+    reads: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once it was granted."""
+
+    async def be_assigned(self, bootstrap: str) -> None:
+        """Reads until another reader is assigned: on after a change of leaders, if nobody else has been meanwhile."""
+        resources = [TopicPartition(WORK, self.partition), TopicPartition(RESULTS, self.partition)]
+        while True:
+            try:
+                async with own.claim(bootstrap, GROUP, resources, self.generation, client_id=self.name) as ownership:
+                    self.generation = dict(ownership.generations)
+                    say(f"{self.name} reads {resources[0]} at generation {self.generation[str(resources[0])]}")
+                    self.reads.set()
+                    await self._work_through(ownership, *resources)
+            except own.AlreadyOwned as error:
+                say(f"{self.name} is not assigned any more: {error}")
+                return
+            except KafkaError as error:
+                say(f"{self.name} has lost it: {error}")
+
+    async def _work_through(self, ownership: own.Ownership, work: TopicPartition, results: TopicPartition) -> None:
         begin = 0
         async for record in ownership.backlog(results, max(0, ownership.fence_offsets[str(results)] - 1)):
             begin = int((record.value or b"").split()[0]) + 1
@@ -40,21 +64,8 @@ async def read(bootstrap: str, name: str, partition: int, generation: int | None
             consumer.seek(work, begin)
             while True:
                 for record in await consumer.poll(1_000):
-                    result = b"%d by %s" % (record.offset, name.encode())
-                    await producer.send(RESULTS, result, partition=partition)
-
-
-async def be_assigned(bootstrap: str, name: str, partition: int, generation: int | None) -> None:
-    """Reads on after a change of leaders, if nobody else has been assigned meanwhile."""
-    while True:
-        try:
-            await read(bootstrap, name, partition, generation)
-        except own.AlreadyOwned as error:
-            say(f"{name} is not assigned any more: {error}")
-            return
-        except KafkaError as error:
-            say(f"{name} has lost it: {error}")
-            generation = None
+                    result = b"%d by %s" % (record.offset, self.name.encode())
+                    await producer.send(RESULTS, result, partition=self.partition)
 
 
 async def create_topics(bootstrap: str) -> bool:
@@ -86,20 +97,34 @@ async def results_of(bootstrap: str, partition: int, count: int) -> list[str]:
     return found
 
 
+async def move(bootstrap: str, before: Reader, name: str) -> asyncio.Task[None]:
+    """Another one reads the partition. Who read it before may have had to claim it again meanwhile: then once more."""
+    after = Reader(name, before.partition)
+    while True:
+        after.generation = before.generation
+        task = asyncio.create_task(after.be_assigned(bootstrap))
+        granted = asyncio.create_task(after.reads.wait())
+        await asyncio.wait((task, granted), return_when=asyncio.FIRST_COMPLETED)
+        if granted.done():
+            return task
+        granted.cancel()
+
+
 async def story(bootstrap: str) -> list[list[str]]:
     """Anna reads both partitions; one of them is moved to Ben while she works on."""
     if not await create_topics(bootstrap):
         sys.exit(f"The story begins with new topics: delete {WORK} and {RESULTS} first, or tell it without an address.")
-    anna = [asyncio.create_task(read(bootstrap, "anna", partition, None)) for partition in range(PARTITIONS)]
+    anna = [Reader("anna", partition) for partition in range(PARTITIONS)]
+    tasks = [asyncio.create_task(reader.be_assigned(bootstrap)) for reader in anna]
     await add_work(bootstrap, 400)
     await results_of(bootstrap, 1, 50)
-    ben = asyncio.create_task(read(bootstrap, "ben", 1, 1))
+    tasks.append(await move(bootstrap, anna[1], "ben"))
     await add_work(bootstrap, 400)
     found = [await results_of(bootstrap, partition, 400) for partition in range(PARTITIONS)]
-    for task in (*anna, ben):
+    for task in tasks:
         task.cancel()
-    ends = await asyncio.gather(*anna, ben, return_exceptions=True)
-    say(f"of partition 1, anna did {sum('anna' in result for result in found[1])}; then: {ends[1]}")
+    await asyncio.gather(*tasks, return_exceptions=True)
+    say(f"of partition 1, anna did {sum('anna' in result for result in found[1])}")
     for results in found:
         assert [int(result.split()[0]) for result in results] == list(range(400))
     return found
@@ -108,7 +133,7 @@ async def story(bootstrap: str) -> list[list[str]]:
 async def main(bootstrap: str = "", name: str = "", partition: str = "0", generation: str = "") -> None:
     if name:
         await create_topics(bootstrap)
-        await be_assigned(bootstrap, name, int(partition), int(generation) if generation else None)
+        await Reader(name, int(partition), int(generation) if generation else None).be_assigned(bootstrap)
     elif bootstrap:
         await story(bootstrap)
     else:
