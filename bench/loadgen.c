@@ -127,7 +127,7 @@ static void report(double began, long requests, double bytes) {
     cpu_s += (used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
     qsort(latencies, latency_count, sizeof *latencies, by_size);
     printf("{\"wall_s\": %.4f, \"requests\": %ld, \"bytes\": %.0f, \"client_cpu_s\": %.3f, ", wall_s, requests, bytes, cpu_s);
-    printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"max_us\": %.1f}\n", percentile_us(.5), percentile_us(.99), percentile_us(1));
+    printf("\"p50_us\": %.1f, \"p99_us\": %.1f, \"p999_us\": %.1f, \"max_us\": %.1f}\n", percentile_us(.5), percentile_us(.99), percentile_us(.999), percentile_us(1));
 }
 
 static void open_connection(Connection *c, int port, int epoll, int depth, size_t reply_room) {

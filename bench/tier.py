@@ -72,23 +72,19 @@ def _read_table(results: TierResults) -> str:
 
 
 def _round_table(results: TierResults) -> str:
-    rows = [
-        (
-            f"hot {what}",
-            _spread([one.alone.p99_ms for one in rounds], "ms", 2),
-            _spread([one.cold.p99_ms for one in rounds], "ms", 2),
-            _spread([one.local.p99_ms for one in rounds], "ms", 2),
-            f"{_median([one.cold.p99_ms / one.alone.p99_ms for one in rounds]):.2f}",
-            f"{_median([one.cold.p99_ms / one.local.p99_ms for one in rounds]):.2f}",
-            " and ".join(
-                f"{_median([beside.reader_mb_per_s for beside in readers]):.0f}"
-                for readers in ([one.cold for one in rounds], [one.local for one in rounds])
-            )
-            + " MB/s",
-        )
-        for what, rounds in results.rounds.items()
-    ]
-    titles = ("p99", "alone", "beside a cold reader", "beside a reader of the disk")
+    rows = []
+    for what, rounds in results.rounds.items():
+        alone, cold, local = ([getattr(one, name) for one in rounds] for name in ("alone", "cold", "local"))
+        sent = " and ".join(f"{_median([one.reader_mb_per_s for one in beside]):.0f}" for beside in (cold, local))
+        for title, name in (("p99", "p99_ms"), ("p99.9", "p999_ms")):
+            figures = [[float(getattr(one, name)) for one in beside] for beside in (alone, cold, local)]
+            spreads = [_spread(found, "ms", 2) for found in figures]
+            ratios = [
+                f"{_median([one / other for one, other in zip(figures[1], others, strict=True)]):.2f}"
+                for others in (figures[0], figures[2])
+            ]
+            rows.append((f"{title} of a hot {what}", *spreads, *ratios, f"{sent} MB/s"))
+    titles = ("", "alone", "beside a cold reader", "beside a reader of the disk")
     return table((*titles, "cold / alone", "cold / disk", "sent meanwhile, cold and disk"), rows)
 
 

@@ -42,6 +42,7 @@ class Beside(NamedTuple):
 
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     reader_mb_per_s: float
 
 
@@ -149,7 +150,7 @@ def _disturbed(
 
 
 def _beside(told: dict[str, Any], reader_mb_per_s: float) -> Beside:
-    return Beside(told["p50_us"] / 1000, told["p99_us"] / 1000, reader_mb_per_s)
+    return Beside(told["p50_us"] / 1000, told["p99_us"] / 1000, told["p999_us"] / 1000, reader_mb_per_s)
 
 
 class CatchUp:

@@ -50,6 +50,22 @@ async def test_what_is_in_memory_here_is_had_at_once_and_nothing_is_read_ahead_o
     assert sum(partition.near_steps) < 1.05 * len(partition.log)
 
 
+async def test_what_was_read_at_once_is_not_kept_when_all_of_it_was_read() -> None:
+    partition = Tiered(segments=4, batches=30)
+    partition.near_bytes = NEAR
+    reads = partition.reads()
+    kept = []
+    for row in partition.rows:
+        want = Want(partition, row.base_offset, is_committed=False)
+        assert reads.load_at_once(want)
+        reads.read(want, len(partition.log), row.base_offset + 1, True)
+        assert reads.is_at_hand(*want), "there is more of it"
+        assert reads.read(want, len(partition.log), row.end_offset + 1, True)
+        assert not reads.is_at_hand(*want)
+        kept.append(reads.cache.bytes)
+    assert max(kept) < len(partition.log) // 4, "maps alone"
+
+
 async def test_what_is_far_is_not_read_at_once_but_may_be_asked_for() -> None:
     partition = Tiered()
     partition.near_bytes = 1
@@ -68,23 +84,19 @@ async def test_a_segment_that_could_not_be_read_is_not_at_hand_because_it_is_nea
     assert not reads.load_at_once(want) and not partition.near_steps
 
 
-async def test_what_is_in_memory_here_comes_in_steps_and_others_have_their_turns(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(tier_loads, "STEP_BYTES", 1_000)
-    first, second = Tiered(segments=1, batches=30), Tiered(segments=1, batches=30)
+async def test_of_what_is_in_memory_here_one_load_comes_in_each_turn_and_others_have_theirs() -> None:
+    partition = Tiered(segments=6, batches=30)
+    partition.near_bytes = NEAR
+    reads = partition.reads()
+    for row in partition.rows:
+        assert reads.ask(Want(partition, row.base_offset, is_committed=False))
     turns: list[int] = []
-    for partition in (first, second):
-        partition.near_bytes = NEAR
-        reads = partition.reads()
-        assert reads.ask(Want(partition, 0, is_committed=False))
-        while reads.loads.running:
-            before = len(partition.near_steps)
-            await asyncio.sleep(0)
-            turns.append(len(partition.near_steps) - before)
-    steps = [size for size in first.near_steps if size > 1]
-    assert len(steps) > 5 and max(steps) == 1_000
-    assert max(turns) <= 2  # a step, or a look and a step
+    while reads.loads.running:
+        before = len(partition.near_steps)
+        await asyncio.sleep(0)
+        turns.append(sum(size > 1 for size in partition.near_steps[before:]))  # without looks at one byte
+    assert sum(turns) == 12, "the map of each segment, and its one span"
+    assert max(turns) == 1
 
 
 async def test_a_spoilt_segment_in_memory_here_is_an_error() -> None:

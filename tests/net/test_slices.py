@@ -10,7 +10,16 @@ from unittest.mock import patch
 from headrace.net.connection import Connection
 from headrace.net.limits import Limits
 from headrace.net.output import Output
-from headrace.net.slices import PAUSE_S, QUIET_S, QUIET_SLICES, SLICE_BYTES, Slices, SliceSize
+from headrace.net.slices import (
+    BUSY_REQUESTS_PER_S,
+    PACED_SLICE_BYTES,
+    PAUSE_S,
+    QUIET_S,
+    QUIET_SLICES,
+    SLICE_BYTES,
+    Slices,
+    SliceSize,
+)
 from headrace.net.slicing import Slicing
 from tests.net.loops import on_both_loops, until
 from tests.net.serving import Server, echo, framed, serving
@@ -89,22 +98,42 @@ def test_slices_are_small_while_others_ask_and_whole_answers_after_a_while() -> 
     def quiet(seconds: float, count: int) -> None:
         loop.now_s += seconds
         for _ in range(count):
-            assert size.next(1 << 20) == SLICE_BYTES
+            assert size.next(1 << 20, is_paced=False) == SLICE_BYTES
 
     quiet(0, QUIET_SLICES)
     loop.now_s += 2 * QUIET_S
-    assert size.next(1 << 20) == 1 << 20
+    assert size.next(1 << 20, is_paced=False) == 1 << 20
     slices.small_requests += 1
     size.own_requests += 1
-    assert size.next(1 << 20) == 1 << 20, "it was its own"
+    assert size.next(1 << 20, is_paced=False) == 1 << 20, "it was its own"
     slices.small_requests += 1
     quiet(0, 2 * QUIET_SLICES)
     loop.now_s += 2 * QUIET_S
-    assert size.next(1 << 20) == 1 << 20
+    assert size.next(1 << 20, is_paced=False) == 1 << 20
     slices.small_requests += 1
     quiet(0, 1)
     quiet(2 * QUIET_S, QUIET_SLICES - 1)
-    assert size.next(1 << 20) == 1 << 20
+    assert size.next(1 << 20, is_paced=False) == 1 << 20
+
+
+def test_what_is_in_no_hurry_has_large_slices_while_others_are_busy_and_small_ones_while_they_ask_for_little() -> None:
+    loop, slices = made()
+    size = SliceSize(slices)
+
+    def after(seconds: float, requests: int) -> tuple[bool, int]:
+        loop.now_s += seconds
+        slices.small_requests += requests
+        return size.others_are_busy, size.next(8 << 20, is_paced=True)
+
+    quiet_s = 1.01 * QUIET_S
+    busy, few = int(quiet_s * BUSY_REQUESTS_PER_S) + 1, 3
+    assert after(0, 1) == (True, PACED_SLICE_BYTES), "before it is known"
+    assert after(quiet_s, busy) == (True, PACED_SLICE_BYTES)
+    assert after(quiet_s / 2, few) == (True, PACED_SLICE_BYTES), "it is too early to tell"
+    assert after(quiet_s / 2, few) == (False, SLICE_BYTES)
+    assert after(quiet_s, busy) == (True, PACED_SLICE_BYTES)
+    size.own_requests += busy
+    assert after(quiet_s, busy) == (False, SLICE_BYTES), "they were its own"
 
 
 def test_answers_that_are_not_cut_show_as_well_that_nobody_else_asks() -> None:
@@ -153,7 +182,7 @@ def test_whoever_waits_for_room_is_not_made_to_send_twice_as_often_by_a_small_an
 
     with patch("headrace.net.output.os.writev", side_effect=BlockingIOError):
         slicing.is_paced = True
-        output.add([bytes(1 << 20)])
+        output.add([bytes(16 << 20)])
         slicing.flush()
         for _ in range(3):
             pause_over()
@@ -213,7 +242,8 @@ async def test_others_are_answered_between_slices() -> None:
                 assert await client.receive() == LARGE and await client.receive() == b"last"
             asking.cancel()
         assert len(answered) > 20
-        assert len(sizes) > 40 and max(sizes) <= SLICE_BYTES
+        size_max = PACED_SLICE_BYTES if kind == b"p" else SLICE_BYTES
+        assert len(sizes) > len(LARGE) // size_max and max(sizes) <= size_max
 
 
 @on_both_loops

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.broker import Broker
     from headrace.broker.tier import Tier
 
-ANSWER_BYTES_MAX = 2 * SPAN_BYTES
+ANSWER_BYTES_MAX = 4 * SPAN_BYTES
 """While others wait. A request of many partitions holds the loop for about as long as ten of theirs, whatever it
 brings: so it brings more than one span, and comes seldom."""
 
@@ -86,21 +86,19 @@ def ask_for(reads: TierReads, fetch: Fetch, wait_ms_max: int, *, others_wait: bo
         fetch.bytes_max = min(fetch.bytes_max, ANSWER_BYTES_MAX)
         fetch.bytes_min = min(fetch.bytes_min, fetch.bytes_max)
     is_committed = session.view is View.STABLE
-    asks, at_once, refused = 0, 0, []
+    asks, at_hand, refused = 0, 0, []
     for entry in session.ready:
         if entry not in session.remote:
             continue
         assert entry.replica is not None
-        if reads.is_at_hand(entry.replica, entry.fetch_offset, is_committed):
-            continue
         want = Want(entry.replica, entry.fetch_offset, is_committed)
-        if not others_wait and reads.load_at_once(want):
-            at_once += 1
+        if reads.is_at_hand(*want) if others_wait else reads.load_at_once(want):
+            at_hand += 1
         else:
             if not reads.ask(want):
                 refused.append(entry.replica)
             asks += 1
-        if asks + at_once >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
+        if asks + at_hand >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
             break
     if refused:
         fetch.bytes_min = 0

@@ -22,9 +22,6 @@ BACKOFF_MS = 1_000
 FAILURES_MAX = 1_000
 ROOM_WAIT_S = 0.25
 
-STEP_BYTES = 64 << 10
-"""Of what is in memory and somebody else's requests come before: so much is copied in one turn of the loop."""
-
 
 class RemotePartition(Protocol):
     """What is asked of a partition whose older part is in the tier."""
@@ -63,6 +60,8 @@ class Loaded(NamedTuple):
     """Nobody waits for it yet."""
     is_near: bool = False
     """It was in memory, and what follows it will be."""
+    is_passing: bool = False
+    """Who asked for it reads it now, and nobody else waits for it."""
 
 
 class NearStore(Protocol):
@@ -237,7 +236,7 @@ class TierLoads:
             self._cache.give_back(load.weight)
         if is_there:
             self._counts_of(load.partition).fetch_requests += 1
-            self._keep(load, Loaded(content, is_near=True))
+            self._keep(load, Loaded(content, is_near=True, is_passing=True))
         return is_there
 
     def _seems_near(self, load: Load) -> bool:
@@ -249,25 +248,24 @@ class TierLoads:
             and self._near.read_at_once(load.object_key, start + size - 1, memoryview(bytearray(1)))
         )
 
-    async def _in_steps(self, load: Load) -> bytearray | None:
-        """The same, but of all that is read in this way only one step in each turn of the loop."""
+    async def _in_turn(self, load: Load) -> bytearray | None:
+        """The same, but of all that is read in this way only one load in each turn of the loop. It is not cut further:
+        others would meet each part."""
         if self._near is None or not self._seems_near(load):
             return None
         start, size = load.section
         content = _unfilled(size)
         async with self._near_turn:
-            for at in range(0, size, STEP_BYTES):
-                if not self._near.read_at_once(load.object_key, start + at, memoryview(content)[at : at + STEP_BYTES]):
-                    return None
-                await asyncio.sleep(0)
-        return content
+            is_there = self._near.read_at_once(load.object_key, start, memoryview(content))
+            await asyncio.sleep(0)
+        return content if is_there else None
 
     async def _run(self, load: Load) -> None:
         start, size = load.section
         loaded: Loaded | None = None
         self._counts_of(load.partition).fetch_requests += 1
         try:
-            near = await self._in_steps(load)
+            near = await self._in_turn(load)
             get = self._store.get if self._near is None else self._near.get_and_keep
             far = await get(load.object_key, start, start + size) if near is None and size else b""
             loaded = Loaded(far if near is None else near, is_near=near is not None)

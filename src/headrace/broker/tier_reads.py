@@ -177,7 +177,11 @@ class TierReads:
     ) -> None:
         spans, row = place.spans, place.spans.row
         spans.remember(next_offset, end)
-        self.cache.piece_read(row.id, place.span.start, is_done=end == place.piece.end)
+        is_done = end == place.piece.end
+        if is_done and place.piece.is_passing:
+            self.cache.drop_piece(row.id, place.span.start)
+        else:
+            self.cache.piece_read(row.id, place.span.start, is_done=is_done)
         following = remote.row_for(row.end_offset + 1) if end == spans.log_bytes else None
         after = (row.id, end) if following is None else (following.id, 0)
         ahead_bytes = self._streams.read((row.id, place.position), after, end - place.position)
@@ -202,17 +206,7 @@ class TierReads:
 
     def is_at_hand(self, partition: RemotePartition, offset: int, is_committed: bool) -> bool:
         """Whether a read gives something now: records, or the error why there are none."""
-        remote = self._remote_log_of(partition)
-        if remote is None:
-            return False
-        row = remote.row_for(offset)
-        if row is None or self.loads.error_of(row) is not None:
-            return True
-        want = Want(partition, offset, is_committed)
-        try:
-            return self._missing(remote, want) is None
-        except CorruptLog:
-            return True
+        return self._look(Want(partition, offset, is_committed)) is True
 
     def aborted_in(self, want: Want, records: Buffer) -> tuple[list[AbortedTransaction], bool]:
         """What a reader of these records must leave out, and whether local segments cannot add to it."""
@@ -231,6 +225,20 @@ class TierReads:
         return list(found), False
 
     # Finding out what is missing.
+
+    def _look(self, want: Want) -> "_Missing | bool":
+        """What must come first for it. True: a read gives something now; False: nothing can be done for it yet."""
+        remote = self._remote_log_of(want.partition)
+        if remote is None:
+            return False
+        row = remote.row_for(want.offset)
+        if row is None or self.loads.error_of(row) is not None:
+            return True
+        try:
+            return self._missing(remote, want) or True
+        except CorruptLog as failure:
+            self.loads.fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            return True
 
     def _find(self, row: SegmentRow, offset: int) -> _Place | _Absent | _NoMap | None:
         """None if it has no batch from `offset` on."""
@@ -324,7 +332,7 @@ class TierReads:
                     return
                 spans.learn(position, position + size)
             kept = data if size == len(data) else data[:size]
-            piece = Piece(position, position + size, kept, loaded.is_near)
+            piece = Piece(position, position + size, kept, loaded.is_near, loaded.is_passing)
             self.cache.put_piece(row.id, start, piece, self._clock.monotonic_ms(), is_ahead=loaded.is_ahead)
 
         section = (row.sections.log[0] + position, span.end - position)
@@ -337,29 +345,21 @@ class TierReads:
         return self.loads.ask(want)
 
     def load_at_once(self, want: Want) -> bool:
-        """Whether it is at hand then: what is missing was in memory on this machine."""
+        """Whether it is at hand, if need be because what was missing is in memory on this machine."""
         for _ in range(LOADS_AT_ONCE_MAX):
-            load = self._first_load(want)
-            if load is None:
-                break
-            if not self.loads.at_once(load):
+            found = self._look(want)
+            if isinstance(found, bool):
+                return found
+            if not self.loads.at_once(self._load(want.partition, found)):
                 return False
         return self.is_at_hand(*want)
 
     def _first_load(self, want: Want) -> Load | None:
         """None when there is nothing to do for it, or not now."""
-        remote = self._remote_log_of(want.partition)
-        row = None if remote is None else remote.row_for(want.offset)
-        if remote is None or row is None or self.loads.is_failed(row):
+        found = self._look(want)
+        if isinstance(found, bool) or self.loads.is_failed(found.row):
             return None
-        try:
-            missing = self._missing(remote, want)
-        except CorruptLog as failure:
-            self.loads.fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            return None
-        if missing is None or self.loads.is_failed(missing.row):
-            return None
-        return self._load(want.partition, missing)
+        return self._load(want.partition, found)
 
     def _read_ahead(
         self, remote: RemoteLog, partition: RemotePartition, row: SegmentRow | None, position: int, ahead_bytes: int

@@ -61,7 +61,7 @@ class Slicing:
         if transport.is_closing() or not self.is_active:
             return
         if output.unsent_bytes:
-            has_room = output.give_slice(transport, self.size.next(self._bytes_max))
+            has_room = output.give_slice(transport, self.size.next(self._bytes_max, is_paced=self.is_paced))
             if transport.is_closing():
                 return
             if not has_room:
@@ -79,7 +79,7 @@ class Slicing:
         if self._is_due:
             return
         self._is_due = True
-        if self.is_paced and self.size.others_wait:
+        if self.is_paced and self.size.others_wait and self.size.others_are_busy:
             self._slices.after_pause(self)
         else:
             self._slices.later(self)

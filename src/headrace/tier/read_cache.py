@@ -29,6 +29,8 @@ class Piece(NamedTuple):
     data: Buffer
     is_near: bool = False
     """It was in memory on this machine, and what follows it will be."""
+    is_passing: bool = False
+    """Once it is read, it need not be kept: what is in memory is in memory."""
 
 
 class Use(IntEnum):
@@ -81,6 +83,11 @@ class ReadCache:
     def piece_read(self, row_id: str, span_start: int, *, is_done: bool) -> None:
         """Somebody has it, or a part of it."""
         self._use((row_id, span_start), Use.DONE if is_done else Use.READING)
+        self._use((row_id, _MAP))
+
+    def drop_piece(self, row_id: str, span_start: int) -> None:
+        """It was read. Its memory is used again at once, while the processor still has it in its own caches."""
+        self._drop((row_id, span_start))
         self._use((row_id, _MAP))
 
     def _use(self, key: _Key, use: Use = Use.READING) -> object:
