@@ -11,7 +11,8 @@ from headrace.net.connection import Connection
 from headrace.net.limits import Limits
 from headrace.net.output import Output
 from headrace.net.slices import (
-    BUSY_REQUESTS_PER_S,
+    BUSY_REQUESTS,
+    BUSY_S,
     PACED_SLICE_BYTES,
     PAUSE_S,
     QUIET_S,
@@ -125,15 +126,16 @@ def test_what_is_in_no_hurry_has_large_slices_while_others_are_busy_and_small_on
         slices.small_requests += requests
         return size.others_are_busy, size.next(8 << 20, is_paced=True)
 
-    quiet_s = 1.01 * QUIET_S
-    busy, few = int(quiet_s * BUSY_REQUESTS_PER_S) + 1, 3
+    long_s = 1.01 * BUSY_S
+    busy, few = int(1.01 * BUSY_REQUESTS) + 1, 3
     assert after(0, 1) == (True, PACED_SLICE_BYTES), "before it is known"
-    assert after(quiet_s, busy) == (True, PACED_SLICE_BYTES)
-    assert after(quiet_s / 2, few) == (True, PACED_SLICE_BYTES), "it is too early to tell"
-    assert after(quiet_s / 2, few) == (False, SLICE_BYTES)
-    assert after(quiet_s, busy) == (True, PACED_SLICE_BYTES)
+    assert after(long_s, busy) == (True, PACED_SLICE_BYTES)
+    assert after(long_s / 2, few) == (True, PACED_SLICE_BYTES), "it is too early to tell"
+    assert after(long_s / 2, few) == (False, SLICE_BYTES)
+    assert after(long_s / 2, busy) == (True, PACED_SLICE_BYTES), "at once"
+    assert after(long_s / 2, few) == (True, PACED_SLICE_BYTES), "they were enough for all of that time"
     size.own_requests += busy
-    assert after(quiet_s, busy) == (False, SLICE_BYTES), "they were its own"
+    assert after(long_s, busy) == (False, SLICE_BYTES), "they were its own"
 
 
 def test_answers_that_are_not_cut_show_as_well_that_nobody_else_asks() -> None:
