@@ -67,8 +67,8 @@ up: setup
 	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)
 
 test: setup tools
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ALONE:%=--ignore=%) $(ARGS) || $(none_chosen)
-	@$(BIN)/python -m pytest -n $(ALONE_WORKERS) --dist loadfile $(ALONE) $(ARGS) || $(none_chosen)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%) $(ARGS) || $(none_chosen)
+	@$(BIN)/python -m pytest -n $(ALONE_WORKERS) --dist loadfile --no-loadscope-reorder $(ALONE) $(ARGS) || $(none_chosen)
 
 # In an environment of its own, with the jars of the connector that fits 4.2.
 test-spark43: spark spark43

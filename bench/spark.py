@@ -28,7 +28,7 @@ from tests.servers.headrace import headrace_broker
 from tests.servers.kafka import kafka_broker
 
 SMALL, LARGE = Rows(100, "none"), Rows(1_000, "none")
-ROWS = {100: 2_000_000, 1_000: 400_000}
+ROWS = {100: 4_000_000, 1_000: 400_000}
 QUICK_ROWS = {100: 400_000, 1_000: 60_000}
 STOCK_RATIO_MAX = 0.45
 TUNED_RATIO_MAX = 0.7

@@ -7,6 +7,7 @@ hunt finds becomes an @example or a test of its own.
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +22,43 @@ settings.load_profile(PROFILE)
 
 collect_ignore = [] if PROFILE == "hunt" else ["hunt"]
 
+LONG = (
+    "spark/jvm/test_drivers.py",
+    "cluster/test_chaos.py",
+    "pipeline/jvm/test_masters.py",
+    "cluster/test_tier_trouble.py",
+    "pipeline/jvm/test_lake.py",
+    "pipeline/jvm/test_verify.py",
+    "spark/jvm/test_sink.py",
+    "spark/jvm/test_tier.py",
+    "cluster/test_tier_wiped_node.py",
+    "interop/test_own.py",
+    "cluster/test_own_paused.py",
+    "interop/test_every_client.py",
+    "interop/test_groups.py",
+    "sim/test_planted.py",
+    "sim/test_planted_tier.py",
+    "sim/test_coverage.py",
+    "sim/test_clients.py",
+    "cli/test_up.py",
+    "cli/test_sim.py",
+    "sim/test_run.py",
+    "storage/test_durability.py",
+    "cli/test_node.py",
+    "cli/test_up_brokers.py",
+)
+"""Files that take longest are begun first: for what is begun last everybody waits."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {Path(__file__).parent / name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+    if PROFILE == "hunt":
+        _make_harder(items)
+
+
+def _make_harder(items: list[pytest.Item]) -> None:
     """In a hunt, also a test that says its own number of examples runs HUNT_FACTOR times as many."""
-    if PROFILE != "hunt":
-        return
     done = set()  # the cases of one parametrized test share it
     for item in items:
         machine: Any = getattr(item, "cls", None)

@@ -43,7 +43,7 @@ async def test_what_is_in_memory_here_is_had_at_once_and_nothing_is_read_ahead_o
     found = b""
     while len(found) < len(partition.log):
         want = Want(partition, end_of(found) if found else 0, is_committed=True)
-        assert reads.load_at_once(want) and reads.is_at_hand(*want)
+        assert reads.load_at_once(want) is not None and reads.is_at_hand(*want)
         found += bytes(reads.read(want, 1, partition.log_end_offset, True))
         assert not reads.loads.running
     assert found == partition.log and not partition.bucket.bytes_read
@@ -57,7 +57,8 @@ async def test_what_was_read_at_once_is_not_kept_when_all_of_it_was_read() -> No
     kept = []
     for row in partition.rows:
         want = Want(partition, row.base_offset, is_committed=False)
-        assert reads.load_at_once(want)
+        assert reads.load_at_once(want) == 2, "its map, and its one span"
+        assert reads.load_at_once(want) == 0
         reads.read(want, len(partition.log), row.base_offset + 1, True)
         assert reads.is_at_hand(*want), "there is more of it"
         assert reads.read(want, len(partition.log), row.end_offset + 1, True)
@@ -71,7 +72,7 @@ async def test_what_is_far_is_not_read_at_once_but_may_be_asked_for() -> None:
     partition.near_bytes = 1
     reads = partition.reads()
     want = Want(partition, 0, is_committed=False)
-    assert not reads.load_at_once(want) and partition.looks == 1
+    assert reads.load_at_once(want) is None and partition.looks == 1
     assert await read(reads, partition, 0)
 
 
@@ -81,7 +82,7 @@ async def test_a_segment_that_could_not_be_read_is_not_at_hand_because_it_is_nea
     reads = partition.reads()
     want = Want(partition, 0, is_committed=False)
     reads.loads.fail(partition, partition.rows[0], None, "the store is away")
-    assert not reads.load_at_once(want) and not partition.near_steps
+    assert reads.load_at_once(want) is None and not partition.near_steps
 
 
 async def test_of_what_is_in_memory_here_one_load_comes_in_each_turn_and_others_have_theirs() -> None:

@@ -80,9 +80,9 @@ def test_one_sends_in_each_turn() -> None:
 def test_what_is_in_no_hurry_waits_between_slices_and_one_sends_in_each_turn_then() -> None:
     loop, slices = made()
     senders = [Sender(), Sender()]
-    for sender in senders:
-        slices.after_pause(sender)
-    assert [delay_s for delay_s, _, _ in loop.later] == [PAUSE_S, PAUSE_S] and not loop.soon
+    for sender, size in zip(senders, (8 * PACED_SLICE_BYTES, PACED_SLICE_BYTES // 4), strict=True):
+        slices.after_pause(sender, size)
+    assert [delay_s for delay_s, _, _ in loop.later] == [PAUSE_S, PAUSE_S / 4] and not loop.soon
     for _, call, about in loop.later:
         call(about)
     sent = []
@@ -132,6 +132,7 @@ def test_what_is_in_no_hurry_has_large_slices_while_others_are_busy_and_small_on
     assert after(long_s, busy) == (True, PACED_SLICE_BYTES)
     assert after(long_s / 2, few) == (True, PACED_SLICE_BYTES), "it is too early to tell"
     assert after(long_s / 2, few) == (False, SLICE_BYTES)
+    assert after(4 * long_s, busy) == (False, SLICE_BYTES), "in so long a time they are few"
     assert after(long_s / 2, busy) == (True, PACED_SLICE_BYTES), "at once"
     assert after(long_s / 2, few) == (True, PACED_SLICE_BYTES), "they were enough for all of that time"
     size.own_requests += busy
@@ -198,6 +199,25 @@ def test_whoever_waits_for_room_is_not_made_to_send_twice_as_often_by_a_small_an
             transport.waiting_bytes = 0
             with patch("headrace.net.output.os.writev", lambda _fd, parts: sum(map(len, parts))):
                 slicing.send_slice()
+
+
+def test_what_is_in_no_hurry_waits_also_where_a_socket_did_not_take_all_of_a_slice() -> None:
+    loop, slices = made()
+    slices.small_requests += 1
+    output, transport = Output(), Full()
+    slicing = Slicing(output, cast(asyncio.Transport, transport), slices, 1 << 20, lambda _: None)
+    slicing.is_paced = True
+    output.add([bytes(16 << 20)])
+    with patch("headrace.net.output.os.writev", side_effect=BlockingIOError):
+        slicing.flush()
+        ((_, call, about),) = loop.later
+        loop.later.clear()
+        call(about)
+        loop.turn()
+        assert transport.waiting_bytes == PACED_SLICE_BYTES and not loop.later
+        transport.waiting_bytes = 0
+        slicing.has_room()
+    assert not transport.waiting_bytes and [delay_s for delay_s, _, _ in loop.later] == [PAUSE_S]
 
 
 def answer_large(connection: Connection, frame: bytearray) -> None:

@@ -86,19 +86,20 @@ def ask_for(reads: TierReads, fetch: Fetch, wait_ms_max: int, *, others_wait: bo
         fetch.bytes_max = min(fetch.bytes_max, ANSWER_BYTES_MAX)
         fetch.bytes_min = min(fetch.bytes_min, fetch.bytes_max)
     is_committed = session.view is View.STABLE
-    asks, at_hand, refused = 0, 0, []
+    asks, at_once, refused = 0, 0, []
     for entry in session.ready:
         if entry not in session.remote:
             continue
         assert entry.replica is not None
         want = Want(entry.replica, entry.fetch_offset, is_committed)
-        if reads.is_at_hand(*want) if others_wait else reads.load_at_once(want):
-            at_hand += 1
-        else:
+        loads = (0 if reads.is_at_hand(*want) else None) if others_wait else reads.load_at_once(want)
+        if loads is None:
             if not reads.ask(want):
                 refused.append(entry.replica)
             asks += 1
-        if asks + at_hand >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
+        elif loads:
+            at_once += 1
+        if asks + at_once >= max(ASKS_MIN, fetch.bytes_max // SPAN_BYTES):
             break
     if refused:
         fetch.bytes_min = 0

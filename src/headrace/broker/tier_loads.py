@@ -22,6 +22,10 @@ BACKOFF_MS = 1_000
 FAILURES_MAX = 1_000
 ROOM_WAIT_S = 0.25
 
+STEP_BYTES = 1 << 20
+"""Of what is in memory and somebody else's requests come before: so much is copied in one turn of the loop. Most loads
+are one step: others meet each of them."""
+
 
 class RemotePartition(Protocol):
     """What is asked of a partition whose older part is in the tier."""
@@ -249,16 +253,17 @@ class TierLoads:
         )
 
     async def _in_turn(self, load: Load) -> bytearray | None:
-        """The same, but of all that is read in this way only one load in each turn of the loop. It is not cut further:
-        others would meet each part."""
+        """The same, but of all that is read in this way only one step in each turn of the loop."""
         if self._near is None or not self._seems_near(load):
             return None
         start, size = load.section
         content = _unfilled(size)
         async with self._near_turn:
-            is_there = self._near.read_at_once(load.object_key, start, memoryview(content))
-            await asyncio.sleep(0)
-        return content if is_there else None
+            for at in range(0, size, STEP_BYTES):
+                if not self._near.read_at_once(load.object_key, start + at, memoryview(content)[at : at + STEP_BYTES]):
+                    return None
+                await asyncio.sleep(0)
+        return content
 
     async def _run(self, load: Load) -> None:
         start, size = load.section

@@ -206,7 +206,10 @@ class TierReads:
 
     def is_at_hand(self, partition: RemotePartition, offset: int, is_committed: bool) -> bool:
         """Whether a read gives something now: records, or the error why there are none."""
-        return self._look(Want(partition, offset, is_committed)) is True
+        try:
+            return self._look(Want(partition, offset, is_committed)) is True
+        except CorruptLog:
+            return True
 
     def aborted_in(self, want: Want, records: Buffer) -> tuple[list[AbortedTransaction], bool]:
         """What a reader of these records must leave out, and whether local segments cannot add to it."""
@@ -227,18 +230,17 @@ class TierReads:
     # Finding out what is missing.
 
     def _look(self, want: Want) -> "_Missing | bool":
-        """What must come first for it. True: a read gives something now; False: nothing can be done for it yet."""
+        """What must come first for it. True: a read gives something now; False: nothing can be done for it yet.
+
+        Raises CorruptLog.
+        """
         remote = self._remote_log_of(want.partition)
         if remote is None:
             return False
         row = remote.row_for(want.offset)
         if row is None or self.loads.error_of(row) is not None:
             return True
-        try:
-            return self._missing(remote, want) or True
-        except CorruptLog as failure:
-            self.loads.fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-            return True
+        return self._missing(remote, want) or True
 
     def _find(self, row: SegmentRow, offset: int) -> _Place | _Absent | _NoMap | None:
         """None if it has no batch from `offset` on."""
@@ -344,19 +346,29 @@ class TierReads:
         """Loads what is missing. False when too much is asked for already."""
         return self.loads.ask(want)
 
-    def load_at_once(self, want: Want) -> bool:
-        """Whether it is at hand, if need be because what was missing is in memory on this machine."""
-        for _ in range(LOADS_AT_ONCE_MAX):
-            found = self._look(want)
+    def load_at_once(self, want: Want) -> int | None:
+        """How many loads of what is in memory on this machine it took until it was at hand. None: it is not."""
+        for loads in range(LOADS_AT_ONCE_MAX + 1):
+            try:
+                found = self._look(want)
+            except CorruptLog:
+                return loads
             if isinstance(found, bool):
-                return found
+                return loads if found else None
             if not self.loads.at_once(self._load(want.partition, found)):
-                return False
-        return self.is_at_hand(*want)
+                return None
+        return None
 
     def _first_load(self, want: Want) -> Load | None:
         """None when there is nothing to do for it, or not now."""
-        found = self._look(want)
+        try:
+            found = self._look(want)
+        except CorruptLog as failure:
+            remote = self._remote_log_of(want.partition)
+            row = None if remote is None else remote.row_for(want.offset)
+            if row is not None:
+                self.loads.fail(want.partition, row, ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+            return None
         if isinstance(found, bool) or self.loads.is_failed(found.row):
             return None
         return self._load(want.partition, found)

@@ -349,7 +349,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         if self._slicing is not None and self._slicing.is_active:
-            self._slicing.send_slice()
+            self._slicing.has_room()
             return
         self._writing_paused = False
         self._count_stuck(0)

@@ -20,13 +20,13 @@ loop that was held up has heard nobody."""
 
 PACED_SLICE_BYTES = 1 << 20
 PAUSE_S = 0.08
-"""Of each connection, before a slice of what is in no hurry: 13 MB/s, and of 5,000 requests in a second 13 meet one. In
+"""Of each connection, before so much of what is in no hurry: 13 MB/s, and of 5,000 requests in a second 13 meet one. In
 slices of 64 KB at the same speed, 200 would."""
 
 BUSY_REQUESTS = 10
 BUSY_S = 0.02
-"""So many requests of others in that time, and somebody is in a hurry. Consumers that wait for news ask a few times in a
-second."""
+"""So many requests of others in that time, and somebody is in a hurry. Consumers that wait for news ask a few times in
+a second."""
 
 
 class Sender(Protocol):
@@ -50,9 +50,9 @@ class Slices:
             self._is_due = True
             self.loop.call_soon(self._next)
 
-    def after_pause(self, sender: Sender) -> None:
+    def after_pause(self, sender: Sender, slice_bytes: int) -> None:
         """The same, but most of the time is for others."""
-        self.loop.call_later(PAUSE_S, self.later, sender)
+        self.loop.call_later(PAUSE_S * min(1, slice_bytes / PACED_SLICE_BYTES), self.later, sender)
 
     def _next(self) -> None:
         sender = self._waiting.popleft()
@@ -93,6 +93,7 @@ class SliceSize:
         if time_s >= BUSY_S:
             self._is_busy = count * BUSY_S >= BUSY_REQUESTS * time_s
             self._counted, self._counted_s = requests, now_s
+            return self._is_busy
         return self._is_busy or count >= BUSY_REQUESTS
 
     def next(self, bytes_max: int, *, is_paced: bool) -> int:

@@ -54,6 +54,15 @@ class Slicing:
         elif not self._is_due:
             self.send_slice()
 
+    def has_room(self) -> None:
+        """What was sent last has left."""
+        if self.is_paced and self._output.unsent_bytes:
+            self._awaits_room = False
+            self._held(self._output.held_bytes + self._transport.get_write_buffer_size())
+            self._later()
+        else:
+            self.send_slice()
+
     def send_slice(self) -> None:
         """Called in turn with others that have much to send, and when there is room again for what was sent last."""
         self._is_due = self._awaits_room = False
@@ -80,6 +89,6 @@ class Slicing:
             return
         self._is_due = True
         if self.is_paced and self.size.others_wait and self.size.others_are_busy:
-            self._slices.after_pause(self)
+            self._slices.after_pause(self, self._output.unsent_bytes)
         else:
             self._slices.later(self)
