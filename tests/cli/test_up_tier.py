@@ -32,7 +32,14 @@ def test_old_segments_are_in_the_tier_and_on_the_disk_no_more(tmp_path: Path) ->
         assert up.stop() == 0
 
 
-def test_a_tier_that_cannot_be_used_is_told_in_one_sentence() -> None:
+def test_a_tier_that_cannot_be_used_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for tier, reason in (
+        ("s3:/bucket", b"as s3://bucket would be"),
+        (str(tmp_path / "file"), b"is a file"),
+    ):
+        done = headrace_process("up", "--ephemeral", "--port", "0", "--tier", tier)
+        assert done.returncode == 2 and reason in done.stderr, done.stderr
     done = headrace_process("up", "--ephemeral", "--port", "0", "--tier", "ftp://somewhere/else")
     assert done.returncode == 1
     assert b"Cannot use 'ftp://somewhere/else' as object store" in done.stderr

@@ -72,8 +72,7 @@ def up(
         raise UsageError(f"--port {port} leaves no room for {brokers} brokers: the last port is 65535")
     if data == "":
         raise UsageError("--data takes a directory")
-    if tier == "":
-        raise UsageError("--tier takes a directory or the URL of an object store")
+    _check_tier(tier)
     parse_settings(settings)
     with _interrupted_by_sigterm(), _directory(data, ephemeral) as directory:
         if "," in str(directory):
@@ -88,6 +87,20 @@ def up(
         if brokers > 1:
             settings = (f"default.replication.factor={min(COPIES, brokers)}", *settings)
         return _run(directory, brokers, port, settings, json)
+
+
+def _check_tier(tier: str | None) -> None:
+    if tier == "":
+        raise UsageError("--tier takes a directory or the URL of an object store")
+    if tier is None or "://" in tier:
+        return
+    from headrace.tier.opening import SCHEMES  # only who has a tier waits for what that needs
+
+    if tier.partition(":/")[0] in SCHEMES:
+        meant = tier.replace(":/", "://", 1)
+        raise UsageError(f"--tier {tier} is no URL, as {meant} would be; for a directory of that name give ./{tier}")
+    if Path(tier).exists() and not Path(tier).is_dir():
+        raise UsageError(f"--tier takes a directory or the URL of an object store, and {tier} is a file")
 
 
 def _run(directory: Path, brokers: int, port: int, settings: Sequence[str], as_json: bool) -> int:
