@@ -7,6 +7,7 @@ hunt finds becomes an @example or a test of its own.
 
 import os
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,10 @@ HUNT_FACTOR = int(os.environ.get("HUNT_FACTOR", "50"))
 settings.register_profile("default", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("hunt", deadline=None, print_blob=True, suppress_health_check=list(HealthCheck))
 settings.load_profile(PROFILE)
+
+# A shell that runs the tests in the background has them ignore Ctrl-C, and every program that they start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = [] if PROFILE == "hunt" else ["hunt"]
 
