@@ -10,6 +10,9 @@ PYTHON ?= $(shell for python in python3.11 python3.12 python3.13 python3.14 pyth
 BIN := .venv/bin
 CODE := src tests tools examples demo $(wildcard bench)
 
+# Hundreds of processes start in a run of the tests: those that compile every module anew need twice as long to.
+export PYTHONDONTWRITEBYTECODE :=
+
 # What one run may be told: `make up PORT=9192`, `make test ARGS='-k produce'`, `make hunt FACTOR=500 MINUTES=60 SEEDS=20000`.
 PORT ?= 9092
 ARGS ?=
@@ -23,6 +26,9 @@ WORKERS ?= 4
 ALONE_WORKERS ?= $(if $(filter 0,$(WORKERS)),0,3)
 # Foreign clients leave threads and sockets behind in their process, and wait even more of the time.
 ALONE := tests/interop tests/cluster tests/spark/jvm tests/pipeline/jvm
+pytest = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+plain_tests = $(pytest) -n $(WORKERS) $(ALONE:%=--ignore=%) $(ARGS)
+alone_tests = $(pytest) -n $(ALONE_WORKERS) $(ALONE) $(ARGS)
 # ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
 
@@ -66,9 +72,18 @@ demo: setup java .venv/compiled
 up: setup
 	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)
 
-test: setup tools
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ALONE:%=--ignore=%) $(ARGS) || $(none_chosen)
-	@$(BIN)/python -m pytest -n $(ALONE_WORKERS) --dist loadfile --no-loadscope-reorder $(ALONE) $(ARGS) || $(none_chosen)
+# Both kinds at the same time: what one leaves of the processors while it waits, the other takes.
+test: setup tools .venv/compiled
+ifeq ($(WORKERS),0)
+	@$(plain_tests) || $(none_chosen)
+	@$(alone_tests) || $(none_chosen)
+else
+	@mkdir -p build; { $(alone_tests) || $(none_chosen); } >build/test-foreign.log 2>&1 & others=$$!; \
+	trap "kill $$others 2>/dev/null || true" EXIT; \
+	plain=0; ( $(plain_tests) || $(none_chosen) ) || plain=$$?; \
+	echo 'Those with foreign clients and Spark:'; tail -n +1 -f --pid=$$others build/test-foreign.log; \
+	wait $$others && exit $$plain
+endif
 
 # In an environment of its own, with the jars of the connector that fits 4.2.
 test-spark43: spark spark43

@@ -58,13 +58,16 @@ java:
 gcc:
 	@$(call need,gcc,gcc libc6-dev)
 
-spark: $(TOOLS_DIR)/spark/stamp
-$(TOOLS_DIR)/spark/stamp: tools/spark/pom.xml tools/spark/requirements.txt
-	@echo "fetching Spark and its Kafka connector"
+# PySpark itself is among what Headrace is developed with.
+spark: $(TOOLS_DIR)/spark/stamp $(TOOLS_DIR)/spark/classes.jsa
+$(TOOLS_DIR)/spark/stamp: tools/spark/pom.xml
+	@echo "fetching Spark's Kafka connector"
 	@$(call jars,$<,$(TOOLS_DIR)/spark/jars)
-	@test -x $(TOOLS_DIR)/spark/venv/bin/python || $(TOOLS_PYTHON) -m venv $(TOOLS_DIR)/spark/venv
-	@$(TOOLS_DIR)/spark/venv/bin/pip install --quiet --disable-pip-version-check -r tools/spark/requirements.txt
 	@touch $@
+
+$(TOOLS_DIR)/spark/classes.jsa: tools/spark/archive.py $(TOOLS_DIR)/spark/stamp .venv/stamp
+	@echo "starting Spark once, so that it starts faster from then on"
+	@rm -f $@ && .venv/bin/python $< $@ >$(@D)/archive.log 2>&1 || { cat $(@D)/archive.log >&2; exit 1; }
 
 # The next Spark beside the one that all is tested with. It is installed alone first: whether it is to be had is one
 # question, whether Headrace can be installed with it another.

@@ -1,21 +1,25 @@
 """A broker in a process of its own, whichever program it is: started, watched, killed and started again."""
 
+import fcntl
+import itertools
 import os
-import random
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 READY_S_MAX = 300.0
 STOP_S_MAX = 60.0
-LASTING_PORTS = (15_000, 32_000)
+LASTING_PORTS = range(15_000, 32_000)
+PORTS_PER_PROCESS = 500
 
 
 class BrokerFailed(RuntimeError):
@@ -24,15 +28,32 @@ class BrokerFailed(RuntimeError):
 
 def lasting_port() -> int:
     """For a server that is started in a moment, or goes away and comes back: below the ports that the system gives to
-    clients in the meantime."""
-    with socket.socket() as probe:
-        while True:
-            port = random.randrange(*LASTING_PORTS)
+    clients in the meantime, and never one that another process of tests takes while the server is down."""
+    while True:
+        port = next(_ports())
+        with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-            return port
+        return port
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """The ports of this process, again and again. Which they are is said by a file that it keeps locked until it ends:
+    other processes take those of another file."""
+    directory = Path(tempfile.gettempdir(), f"headrace-test-ports-{os.getuid()}")
+    directory.mkdir(exist_ok=True)
+    for first in LASTING_PORTS[::PORTS_PER_PROCESS]:
+        file = os.open(directory / str(first), os.O_CREAT | os.O_RDWR)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            continue
+        return itertools.cycle(range(first, first + PORTS_PER_PROCESS))
+    raise RuntimeError(f"{len(LASTING_PORTS) // PORTS_PER_PROCESS} processes of tests are running: wait for one to end")
 
 
 def lists_itself(port: int, host: str = "127.0.0.1") -> bool:

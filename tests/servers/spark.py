@@ -15,6 +15,10 @@ import pyspark
 from tests.servers.process import lasting_port
 
 READY_S_MAX = 240.0
+ARCHIVE = Path(__file__).resolve().parents[2] / ".tools" / "spark" / "classes.jsa"
+JAVA = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile={ARCHIVE}"
+"""Options of all of Spark's JVMs: what lives for seconds is not to be compiled well, but to start soon."""
+
 HOME = Path(pyspark.__file__).parent
 SUBMIT = str(HOME / "bin" / "spark-submit")
 MASTER, WORKER = "org.apache.spark.deploy.master.Master", "org.apache.spark.deploy.worker.Worker"
@@ -30,7 +34,7 @@ def standalone(directory: Path, cores: int = 1) -> Iterator[str]:
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "SPARK_DAEMON_JAVA_OPTS": JAVA,
     }
     processes: list[subprocess.Popen[bytes]] = []
 

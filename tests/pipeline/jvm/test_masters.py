@@ -12,11 +12,17 @@ import pytest
 from headrace.cli import submit
 from tests.cli.programs import headrace_process
 from tests.servers.process import BrokerProcess
-from tests.servers.spark import SUBMIT, standalone
+from tests.servers.spark import JAVA, SUBMIT, standalone
 from tests.spark.filling import fill, make_topic
 
 WITHIN_S = 420.0
-CONF = {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false"}
+CONF = {
+    "spark.executor.memory": "512m",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.driver.extraJavaOptions": JAVA,
+    "spark.executor.extraJavaOptions": JAVA,
+}
 VALUES = [b'{"id": %d}' % number for number in range(40)]
 
 

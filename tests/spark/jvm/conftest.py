@@ -17,12 +17,13 @@ from tests.servers.cluster import HeadraceCluster, running_cluster
 from tests.servers.headrace import headrace_broker
 from tests.servers.process import BrokerProcess
 from tests.servers.s3 import CREDENTIALS
+from tests.servers.spark import JAVA
 
 MEMORY = Path("/dev/shm")
 WORKERS = Path(__file__).parent / "workers"
 JARS = Path(__file__).resolve().parents[3] / ".tools" / "spark" / "jars"
 SETTINGS = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA,
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",

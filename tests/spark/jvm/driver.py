@@ -12,10 +12,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from tests.servers.spark import JAVA
 from tests.spark.jvm.staged import Stage, StagedSource
 
 ROWS_PER_BATCH = 300
-JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA,
     "spark.driver.host": "127.0.0.1",

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.servers.cluster import HeadraceCluster
 from tests.spark.filling import fill, numbers
 from tests.spark.flow import Flow
+from tests.spark.jvm.running import run_out
 from tests.spark.sink_stage import readable
 
 names = count(1)
@@ -72,6 +73,20 @@ def test_a_job_of_it_writes_and_reads_what_ours_does(
     assert found["kafka"] == found["headrace"]
     assert sorted(bytes(row[1]) for row in found["kafka"]) == sorted(2 * numbers(0, 500))
     assert len({(bytes(row[0]), row[3]) for row in found["kafka"]}) == 500, "both put a key into the same partition"
+
+
+def test_a_stream_of_it_copies_in_steps_of_its_limit(
+    spark: SparkSession, cluster: HeadraceCluster, topics: list[str], tmp_path: Path
+) -> None:
+    source, target, _ = topics
+    fill(cluster.bootstrap, source, numbers(0, 400), partitions=PARTITIONS)
+    at = {"kafka.bootstrap.servers": cluster.bootstrap}
+    reader = spark.readStream.format("kafka").options(**at, subscribe=source, startingOffsets="earliest")
+    steps = reader.option("maxOffsetsPerTrigger", "100").load().select("value")
+    writer = steps.writeStream.format("kafka").options(**at, topic=target)
+    query = run_out(writer.option("checkpointLocation", str(tmp_path / "c")))
+    assert [progress["numInputRows"] for progress in query.recentProgress if progress["numInputRows"]] == [100] * 4
+    assert sorted(readable(cluster.bootstrap, target), key=int) == numbers(0, 400)
 
 
 @pytest.mark.usefixtures("stopping")
