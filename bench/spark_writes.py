@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.raw import RawClient
+from bench.spark_floor import Floor
 from bench.spark_rows import FAST_WRITER, PARTITIONS, Rows
 from bench.spark_session import Spent, spent
 from tests.servers.process import BrokerProcess
@@ -21,7 +22,8 @@ ONCE, AT_LEAST, STOCK_HERE, STOCK, TUNED = (
     "kafka on Kafka, tuned",
 )
 SINKS = (ONCE, AT_LEAST, STOCK_HERE, STOCK, TUNED)
-STREAMS = ("headrace", "kafka on Headrace", "kafka on Kafka")
+FLOOR = "a Python source that does nothing"
+STREAMS = ("headrace", "kafka on Headrace", "kafka on Kafka", FLOOR)
 SMALL_BATCH_ROWS = 1_000
 BATCHES = 20
 WARM_UP_BATCHES = 5
@@ -57,12 +59,13 @@ def small_batches(
     spark: SparkSession, scratch: Path, headrace: BrokerProcess, kafka: BrokerProcess, rounds: int
 ) -> dict[str, list[float]]:
     """Milliseconds of each batch of 1,000 rows, from the offsets that are looked up to the commit."""
+    spark.dataSource.register(Floor)
     found: dict[str, list[float]] = {stream: [] for stream in STREAMS}
     for number in range(rounds):
         for stream in STREAMS:
             broker = kafka if stream == "kafka on Kafka" else headrace
             frame = (
-                spark.readStream.format(stream.partition(" ")[0])
+                spark.readStream.format(Floor.name() if stream == FLOOR else stream.partition(" ")[0])
                 .option("kafka.bootstrap.servers", broker.bootstrap)
                 .option("subscribe", Rows(100, "none").topic)
                 .option("startingOffsets", "earliest")
