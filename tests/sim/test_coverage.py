@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("coverage", reason="needs the package coverage")
 
 PERCENT_MIN = 80.0
-SEEDS = 14
+SEEDS = 8
 
 # In a process of its own, in which nothing of Headrace is imported before the counting begins.
 COUNT = """
