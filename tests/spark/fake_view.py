@@ -45,6 +45,7 @@ class FakeView:
         return {one: Ends(self.logs[one].start, self.logs[one].end, self.logs[one].epoch) for one in partitions}
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        assert all(time_ms >= 0 for time_ms in times_ms.values()), "numbers below zero mean other things to brokers"
         return {
             one: next((offset for time, offset in self.times.get(one, []) if time >= time_ms), None)
             for one, time_ms in times_ms.items()
