@@ -74,8 +74,22 @@ def test_a_process_that_has_read_a_topic_reads_partitions_that_it_got_since(clus
     assert values_of(reader, reader.partitions()) == numbers(0, 10)
     asyncio.run(grown())
     fill(cluster.bootstrap, "t", numbers(10, 30), partitions=4)
-    given = {"subscribe": "t", "partition.metadata.cache.ttl.ms": "0"}
-    assert values_of(reader, batch(cluster, **given).partitions()) == numbers(0, 30)
+    assert values_of(reader, batch(cluster).partitions()) == numbers(0, 30)
+
+
+@pytest.mark.parametrize("selection", [{"subscribe": "t,u"}, {"subscribePattern": "[tu]"}])
+def test_a_process_that_has_planned_a_batch_plans_the_next_one_with_the_topics_of_now(
+    cluster: Cluster, selection: dict[str, str]
+) -> None:
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "u", numbers(0, 10))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, **selection}
+    reader = batch_reader(read_options(given, "batch"), source_schema(True))
+    assert values_of(reader, reader.partitions()) == numbers(0, 10)
+    delete_topic(cluster.bootstrap, "u")
+    make_topic(cluster.bootstrap, "u", 2)
+    fill(cluster.bootstrap, "u", numbers(10, 14), partitions=2)
+    assert values_of(reader, reader.partitions()) == numbers(10, 14)
 
 
 def test_rows_have_the_schema_that_spark_compares_them_with(cluster: Cluster) -> None:
