@@ -188,6 +188,36 @@ def test_retention_between_the_start_and_the_first_batch_is_no_loss_to_who_wants
         named.batch()
 
 
+def test_each_partition_may_begin_with_all_there_is_or_at_an_offset_that_is_named() -> None:
+    driver = Driver(two(), startingOffsets='{"t": {"0": -2, "1": 0}}')
+    driver.view.logs[T0].start = 4
+    assert driver.batch() == [(0, 4, 10), (1, 0, 20)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"startingOffsets": "latest"}, {"startingTimestamp": "5"}, {"startingOffsets": '{"t": {"0": -1, "1": -1}}'}],
+)
+def test_what_is_deleted_after_the_place_where_a_query_began_is_lost(options: dict[str, str]) -> None:
+    view = FakeView({T0: FakeLog(start=7, end=10), T1: FakeLog(end=20)}, times={T0: [(5, 10)], T1: [(5, 20)]})
+    driver = Driver(view, **options)
+    assert driver.batch() is None
+    view.logs[T0] = FakeLog(start=500, end=600)
+    with pytest.raises(DataLoss, match="AGED_OUT: records of t-0 from offset 10 to 499"):
+        driver.batch()
+
+
+@pytest.mark.parametrize("starting", ["earliest", "latest"])
+def test_what_is_deleted_while_a_query_is_stopped_is_lost_also_before_its_first_record(starting: str) -> None:
+    driver = Driver(two(0, 0), startingOffsets=starting)
+    assert driver.batch() is None  # Spark writes down that it was there, in a first batch of nothing
+    driver.view.logs[T0] = FakeLog(start=500, end=600)
+    again = Driver(driver.view, startingOffsets=starting)
+    again.at = driver.at
+    with pytest.raises(DataLoss, match="AGED_OUT: records of t-0 from offset 0 to 499"):
+        again.batch()
+
+
 def test_epochs_are_asked_for_only_after_a_change_of_leaders() -> None:
     driver = Driver(two())
     driver.batch()

@@ -71,6 +71,10 @@ class Bound:
         """Whether it is that end of every partition."""
         return self.end == end and self.time_ms is None and self.times_ms is None and self.offsets is None
 
+    def is_at(self, end: int, partition: TopicPartition) -> bool:
+        """Whether it is that end of this partition."""
+        return self.is_all(end) or (self.offsets is not None and self.offsets.get(partition) == end)
+
     def has(self, end: int) -> bool:
         """Whether it is that end of any."""
         return self.is_all(end) or end in (self.offsets or {}).values()

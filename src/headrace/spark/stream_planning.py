@@ -9,13 +9,14 @@ from typing import Protocol
 
 from headrace.model import TopicPartition
 from headrace.spark.admission import Admission
+from headrace.spark.beginning import Beginnings
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
 from headrace.spark.option_values import LATEST, OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
-from headrace.spark.verdicts import DataLoss, LogNow, Loss, Place, Verdict, judge
+from headrace.spark.verdicts import DataLoss, Loss
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class StreamPlanner:
         self._view = view
         self._clock = clock
         self._cold = cold
+        self._beginnings = Beginnings(options.starting, view)
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._admission = Admission(
@@ -42,6 +44,7 @@ class StreamPlanner:
     def initial(self) -> StreamOffset:
         topics, ends = self._look()
         begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
+        self._beginnings.query_begins(begins)
         ids = {topic: now.topic_id for topic, now in topics.items()}
         return StreamOffset(begins, ids, {one: now.epoch for one, now in ends.items()}, is_first=True)
 
@@ -57,11 +60,12 @@ class StreamPlanner:
     def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
         topics, ends = self._look()
-        begins, moved, losses = self._begins(start, topics, ends)
-        if losses:  # perhaps of a topic that was made anew since metadata was asked for
+        found = self._beginnings.find(start, topics, ends)
+        if found.losses:  # perhaps of a topic that was made anew since metadata was asked for
             topics, ends = self._look(ttl_ms=0)
-            begins, moved, losses = self._begins(start, topics, ends)
-        lost = self._accepted(losses)
+            found = self._beginnings.find(start, topics, ends)
+        lost = self._accepted(found.losses)
+        begins = found.offsets
         latest = {one: max(now.end, begins[one]) for one, now in ends.items()}
         if self._target is not None:
             # What was lost or made anew meanwhile has offsets of its own.
@@ -73,7 +77,7 @@ class StreamPlanner:
         if all(chosen[one] <= begins[one] for one in chosen) and not lost:
             return start
         ids = {topic: now.topic_id for topic, now in topics.items()}
-        shown = begins if start.is_first else {one: begins[one] for one in moved}
+        shown = begins if start.is_first else {one: begins[one] for one in found.moved}
         return StreamOffset(
             offsets={**_gone(start, topics), **chosen},
             topic_ids={**start.topic_ids, **ids},
@@ -118,36 +122,6 @@ class StreamPlanner:
         self._seen = topics, self._view.ends(selected(self._options.selection, topics))
         return self._seen
 
-    def _begins(
-        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
-    ) -> tuple[dict[TopicPartition, int], set[TopicPartition], list[Loss]]:
-        """Where the batch begins; the partitions where that is not where the one before ended; and what is lost.
-
-        A new partition is read from its beginning.
-        """
-        begins: dict[TopicPartition, int] = {}
-        moved = set()
-        losses = []
-        epoch_ends = self._epoch_ends(start, topics, ends)
-        for one, now in ends.items():
-            offset = start.offsets.get(one)
-            if offset is None:
-                begins[one] = now.start
-                moved.add(one)
-                continue
-            place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
-            state = LogNow(topics[one.topic].topic_id, now.start, now.end, epoch_ends.get(one))
-            loss = judge(one, place, state)
-            begins[one] = offset
-            if loss is None:
-                continue
-            begins[one] = loss.resume_at
-            moved.add(one)
-            if start.is_first and self._options.starting.offsets is None and loss.verdict is Verdict.AGED_OUT:
-                continue  # whoever wants all there is misses nothing that was there when the query began to read
-            losses.append(loss)
-        return begins, moved, losses
-
     def _accepted(self, losses: list[Loss]) -> set[TopicPartition]:
         """DataLoss for the first, unless the query is to go on."""
         for loss in losses:
@@ -155,19 +129,6 @@ class StreamPlanner:
                 raise DataLoss(loss)
             log.warning("%s", loss)
         return {loss.partition for loss in losses}
-
-    def _epoch_ends(
-        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
-    ) -> dict[TopicPartition, int | None]:
-        """Only of partitions that have had another leader since: of the others nothing can have been cut."""
-        asked = {
-            one: epoch
-            for one, epoch in start.epochs.items()
-            if one in ends
-            and 0 <= epoch < ends[one].epoch
-            and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
-        }
-        return self._view.epoch_ends(asked) if asked else {}
 
     def _admitted(
         self, begins: Mapping[TopicPartition, int], latest: dict[TopicPartition, int]

@@ -1,0 +1,74 @@
+"""Where a micro-batch begins, and what is not there any more of what it was to read."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.model import TopicPartition
+from headrace.spark.log_view import Ends, LogView, TopicNow
+from headrace.spark.offsets import StreamOffset
+from headrace.spark.option_values import EARLIEST
+from headrace.spark.options import Bound
+from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, judge
+
+
+@dataclass
+class Beginning:
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    moved: set[TopicPartition] = field(default_factory=set)
+    """Those that do not begin where the batch before ended."""
+    losses: list[Loss] = field(default_factory=list)
+
+
+class Beginnings:
+    """Of the batches of one query."""
+
+    def __init__(self, starting: Bound, view: LogView) -> None:
+        self._starting = starting
+        self._view = view
+        self._found: dict[TopicPartition, int] = {}
+
+    def query_begins(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Where this process found that the query begins, when it looked first."""
+        self._found = {**offsets, **self._found}
+
+    def find(
+        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+    ) -> Beginning:
+        """Of the batch after `start`. A new partition is read from its beginning."""
+        found = Beginning()
+        epoch_ends = self._epoch_ends(start, topics, ends)
+        for one, now in ends.items():
+            offset = start.offsets.get(one)
+            if offset is None:
+                found.offsets[one] = now.start
+                found.moved.add(one)
+                continue
+            place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
+            state = LogNow(topics[one.topic].topic_id, now.start, now.end, epoch_ends.get(one))
+            loss = judge(one, place, state)
+            found.offsets[one] = offset
+            if loss is None:
+                continue
+            found.offsets[one] = loss.resume_at
+            found.moved.add(one)
+            if not (loss.verdict is Verdict.AGED_OUT and start.is_first and self._is_earliest(one, offset)):
+                found.losses.append(loss)
+        return found
+
+    def _is_earliest(self, one: TopicPartition, offset: int) -> bool:
+        """Whether nobody named that offset, and all from it on was there when this process looked first: whoever wants
+        all there is misses nothing if it has gone since."""
+        return self._starting.is_at(EARLIEST, one) and one in self._found and offset >= self._found[one]
+
+    def _epoch_ends(
+        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+    ) -> dict[TopicPartition, int | None]:
+        """Only of partitions that have had another leader since: of the others nothing can have been cut."""
+        asked = {
+            one: epoch
+            for one, epoch in start.epochs.items()
+            if one in ends
+            and 0 <= epoch < ends[one].epoch
+            and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
+        }
+        return self._view.epoch_ends(asked) if asked else {}
