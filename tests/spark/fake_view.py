@@ -17,6 +17,10 @@ class FakeLog:
     end: int = 0
     epoch: int = 0
     epoch_ends: dict[int, int] = field(default_factory=dict)
+    high_watermark: int | None = None
+    """If it is not the end of what may be read."""
+    late_high_watermark: int | None = None
+    """What it is for who waits."""
     record_bytes: float | None = None
 
 
@@ -54,6 +58,15 @@ class FakeView:
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         self.epochs_asked += 1
         return {one: self.logs[one].epoch_ends.get(epoch) for one, epoch in epochs.items()}
+
+    def high_watermarks(self, reached: Mapping[TopicPartition, int], patience_ms: int) -> dict[TopicPartition, int]:
+        marks = {}
+        for one in reached:
+            log = self.logs[one]
+            mark = log.high_watermark if log.high_watermark is not None else log.end
+            is_late = log.late_high_watermark is not None and patience_ms >= 1_000
+            marks[one] = log.late_high_watermark if is_late and log.late_high_watermark is not None else mark
+        return marks
 
     def bytes_per_record(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         known = {one: self.logs[one].record_bytes for one in partitions}

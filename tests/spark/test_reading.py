@@ -218,6 +218,30 @@ def test_a_stream_reads_on_by_offsets_alone(cluster: Cluster) -> None:
     assert reader.reportLatestOffset()["t"] == {"0": 500, "1": 500}
 
 
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_stream_that_reads_only_what_is_committed_from_now_on_waits_where_it_is(cluster: Cluster, fails: str) -> None:
+    """It has read records of a transaction that is open still."""
+    at: dict[str, Any] = {}
+
+    def read_all() -> None:
+        reader = stream(cluster)
+        at.update(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))
+        assert at["t"] == {"0": 5, "1": 0}
+        committed = stream(cluster, failOnDataLoss=fails, **{"kafka.isolation.level": "read_committed"})
+        assert committed.latestOffset(at, committed.getDefaultReadLimit()) == at
+
+    async def with_open_transaction() -> None:
+        async with Producer(cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin()
+            for value in numbers(0, 5):
+                producer.send("t", value, partition=0)
+            await producer.flush()
+            await asyncio.to_thread(read_all)
+            await producer.commit()
+
+    asyncio.run(with_open_transaction())
+
+
 def test_bytes_per_trigger_are_met_about(cluster: Cluster) -> None:
     fill(cluster.bootstrap, "t", [b"x" * 1_000] * 2_000, partitions=2)
     reader = stream(cluster, maxBytesPerTrigger="200kb")

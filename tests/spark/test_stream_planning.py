@@ -1,6 +1,7 @@
 """What the driver of a stream decides, with logs that are changed by hand; offsets go through their text each time."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -159,6 +160,49 @@ def test_a_loss_stops_the_query_unless_it_is_accepted(
             with pytest.raises(DataLoss) as raised:
                 driver.batch()
             assert raised.value.loss.verdict is verdict
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize(
+    "log",
+    [
+        FakeLog(end=8, epoch=1, epoch_ends={0: 10}),  # another leader, that knows late what is committed
+        FakeLog(end=8, high_watermark=10),  # now only what is committed is read, and a transaction is open
+        FakeLog(end=8, epoch=1, high_watermark=8, late_high_watermark=10),  # no epochs, but it comes
+    ],
+)
+def test_a_log_that_ends_before_what_was_read_is_waited_for_where_nothing_was_cut(log: FakeLog, fails: str) -> None:
+    driver = Driver(two(), failOnDataLoss=fails)
+    driver.batch()
+    driver.view.logs[T0] = replace(log)
+    assert driver.batch() is None
+    driver.view.logs[T1].end = 21
+    assert driver.batch() == [(1, 20, 21)]
+    assert driver.at.offsets[T0] == 10
+    driver.view.logs[T0].end = 12
+    assert driver.batch() == [(0, 10, 12)]
+
+
+def test_a_log_that_stays_before_what_was_read_was_cut() -> None:
+    driver = Driver(two())
+    driver.batch()
+    driver.view.logs[T0] = FakeLog(end=8, epoch=1)
+    with pytest.raises(DataLoss, match="TRUNCATED: t-0 had reached offset 10, and of that only what is before 8"):
+        driver.batch()
+
+
+def test_a_log_that_was_cut_below_the_place_where_a_query_begins_and_has_grown_again_is_truncated() -> None:
+    driver = Driver(two(), startingOffsets="latest")
+    driver.view.logs[T0] = FakeLog(end=12, epoch=1, epoch_ends={0: 8})
+    with pytest.raises(DataLoss, match="TRUNCATED: t-0 had reached offset 10, and of that only what is before 8"):
+        driver.batch()
+
+
+def test_an_offset_that_was_named_before_it_was_written_is_there_when_it_is() -> None:
+    """Whoever leads meanwhile."""
+    driver = Driver(two(), startingOffsets='{"t": {"0": 11, "1": 20}}')
+    driver.view.logs[T0] = FakeLog(end=12, epoch=1, epoch_ends={0: 10})
+    assert driver.batch() == [(0, 11, 12)]
 
 
 def test_no_verdict_is_given_by_old_metadata() -> None:

@@ -32,11 +32,19 @@ class Beginnings:
         self._found = {**offsets, **self._found}
 
     def find(
-        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+        self,
+        start: StreamOffset,
+        topics: Mapping[str, TopicNow],
+        ends: Mapping[TopicPartition, Ends],
+        patience_ms: int = 0,
     ) -> Beginning:
-        """Of the batch after `start`. A new partition is read from its beginning."""
+        """Of the batch after `start`. A new partition is read from its beginning. `patience_ms`: how long a log may
+        take to reach the place up to which it was read."""
         found = Beginning()
         epoch_ends = self._epoch_ends(start, topics, ends)
+        ahead = _ahead(start, topics, ends, epoch_ends)
+        # Nobody has read what is only named.
+        marks = self._view.high_watermarks(ahead, 0 if start.is_first else patience_ms) if ahead else {}
         for one, now in ends.items():
             offset = start.offsets.get(one)
             if offset is None:
@@ -44,7 +52,8 @@ class Beginnings:
                 found.moved.add(one)
                 continue
             place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
-            state = LogNow(topics[one.topic].topic_id, now.start, now.end, epoch_ends.get(one))
+            end = max(now.end, marks.get(one, now.end))
+            state = LogNow(topics[one.topic].topic_id, now.start, end, epoch_ends.get(one))
             loss = judge(one, place, state)
             found.offsets[one] = offset
             if loss is None:
@@ -72,3 +81,20 @@ class Beginnings:
             and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
         }
         return self._view.epoch_ends(asked) if asked else {}
+
+
+def _ahead(
+    start: StreamOffset,
+    topics: Mapping[str, TopicNow],
+    ends: Mapping[TopicPartition, Ends],
+    epoch_ends: Mapping[TopicPartition, int | None],
+) -> dict[TopicPartition, int]:
+    """Places behind the end of what may be read now, of which no epoch tells whether the log was cut."""
+    return {
+        one: offset
+        for one, offset in start.offsets.items()
+        if one in ends
+        and offset > ends[one].end
+        and epoch_ends.get(one) is None
+        and start.topic_ids.get(one.topic, topics[one.topic].topic_id) == topics[one.topic].topic_id
+    }

@@ -26,6 +26,9 @@ from headrace.wire.messages.offsets import (
 )
 
 EARLIEST_LOCAL = -4
+UNCOMMITTED = 0
+"""An isolation level."""
+LOOK_AGAIN_S = 0.1
 LOCAL_STARTS_MS_MAX = 5_000
 """How long it is believed where the leaders' disks begin. Who believes it too long fetches from brokers what is in the
 tier."""
@@ -59,6 +62,10 @@ class LogView(Protocol):
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Where each epoch, or the last one before it, ends; None where it is not known."""
+        ...
+
+    def high_watermarks(self, reached: Mapping[TopicPartition, int], patience_ms: int) -> dict[TopicPartition, int]:
+        """Asked for again for so long while one is below what it had reached: a leader of now may learn it late."""
         ...
 
     def bytes_per_record(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
@@ -118,6 +125,21 @@ class BrokerView:
 
         starts, ends = self._door.run(both())
         return {one: Ends(starts[one].offset, ends[one].offset, ends[one].leader_epoch) for one in wanted}
+
+    def high_watermarks(self, reached: Mapping[TopicPartition, int], patience_ms: int) -> dict[TopicPartition, int]:
+        return self._door.run(self._high_watermarks(reached, patience_ms))
+
+    async def _high_watermarks(
+        self, reached: Mapping[TopicPartition, int], patience_ms: int
+    ) -> dict[TopicPartition, int]:
+        clock = self._cluster.outside.clock
+        deadline_ms = clock.monotonic_ms() + patience_ms
+        while True:
+            told = await list_offsets(self._cluster, dict.fromkeys(reached, LATEST), UNCOMMITTED, self._ask_ms_max)
+            is_there = all(told[one].offset >= offset for one, offset in reached.items())
+            if is_there or clock.monotonic_ms() >= deadline_ms:
+                return {one: told[one].offset for one in reached}
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         found = self._door.run(self._list(times_ms))

@@ -41,6 +41,7 @@ REFUSED = {
 
 POLL_MS_MAX = 120_000
 METADATA_TTL_MS = 5_000
+END_PATIENCE_MS = 5_000
 TRIGGER_DELAY_MS_MAX = 15 * 60_000
 FETCH_BYTES_MAX = 8 << 20
 PARTITION_FETCH_BYTES_MAX = 4 << 20
@@ -114,6 +115,8 @@ class SourceOptions:
     trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
     bytes_per_trigger_max: int | None = None
     metadata_ttl_ms: int = METADATA_TTL_MS
+    end_patience_ms: int = END_PATIENCE_MS
+    """How long a log that ends before what was read of it may come up to that again."""
     includes_headers: bool = False
     group: str | None = None
     commits_group_offsets: bool = False
@@ -129,7 +132,8 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     options = Given(given)
     options.check_known(KNOWN, REFUSED)
     _check_mode(options, mode)
-    connection = _connection(options)
+    retry_ms = _retry_ms(options)
+    connection = _connection(options, retry_ms)
     ttl_ms = options.whole("partition.metadata.cache.ttl.ms", 0)
     parsed = SourceOptions(
         connection=connection,
@@ -145,6 +149,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_MAX),
         bytes_per_trigger_max=options.size_bytes("maxBytesPerTrigger"),
         metadata_ttl_ms=METADATA_TTL_MS if ttl_ms is None else ttl_ms,
+        end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
         commits_group_offsets=options.flag("commitGroupOffsets", False),
@@ -213,14 +218,19 @@ def _bound(options: Given, side: str, otherwise: int) -> Bound:
     return Bound(offsets=values.by_partition(offsets, text, EARLIEST), option=offsets)
 
 
-def _connection(options: Given) -> Connection:
-    bootstrap = options.bootstrap()
-    isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
+def _retry_ms(options: Given) -> int | None:
+    """How long offsets are asked for again, if anybody says so; what is not said is as in Spark's own connector."""
     retries = options.whole("fetchOffset.numRetries", 0)
     interval_ms = options.whole("fetchOffset.retryIntervalMs", 0)
-    ask_ms = Connection.ask_ms_max
-    if retries is not None and interval_ms is not None:
-        ask_ms = max(ask_ms, retries * interval_ms)
+    if retries is None and interval_ms is None:
+        return None
+    return (3 if retries is None else retries) * (10 if interval_ms is None else interval_ms)
+
+
+def _connection(options: Given, retry_ms: int | None) -> Connection:
+    bootstrap = options.bootstrap()
+    isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
+    ask_ms = max(Connection.ask_ms_max, retry_ms or 0)
     return Connection(
         bootstrap=bootstrap,
         client_id=options.text("kafka.client.id") or Connection.client_id,

@@ -46,7 +46,9 @@ class StreamPlanner:
         begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
         self._beginnings.query_begins(begins)
         ids = {topic: now.topic_id for topic, now in topics.items()}
-        return StreamOffset(begins, ids, {one: now.epoch for one, now in ends.items()}, is_first=True)
+        # Of an offset that is named and not written yet, no epoch tells where it was cut.
+        epochs = {one: now.epoch for one, now in ends.items() if begins[one] <= now.end}
+        return StreamOffset(begins, ids, epochs, is_first=True)
 
     def freeze(self) -> None:
         """The query ends when it has read what is there now."""
@@ -63,7 +65,7 @@ class StreamPlanner:
         found = self._beginnings.find(start, topics, ends)
         if found.losses:  # perhaps of a topic that was made anew since metadata was asked for
             topics, ends = self._look(ttl_ms=0)
-            found = self._beginnings.find(start, topics, ends)
+            found = self._beginnings.find(start, topics, ends, self._options.end_patience_ms)
         lost = self._accepted(found.losses)
         begins = found.offsets
         latest = {one: max(now.end, begins[one]) for one, now in ends.items()}
