@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.client import Admin, Producer
+from headrace.client.cluster import Cluster as ClientCluster
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.batch_reader import BatchReader, batch_reader
@@ -158,6 +159,26 @@ def test_a_topic_made_anew_under_a_task_is_recreated(cluster: Cluster) -> None:
     assert raised.value.loss.verdict is Verdict.RECREATED
     assert values_between(cluster, 5, 10, id_, fails=False) == []
     assert values_between(cluster, 5, 10, topic_id(cluster)) == numbers(5, 10)
+
+
+def test_a_process_that_knows_the_topic_of_before_reads_the_one_of_now(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While brokers take their time to tell it."""
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    assert values_between(cluster, 0, 10, topic_id(cluster)) == numbers(0, 10)
+    delete_topic(cluster.bootstrap, "t")
+    make_topic(cluster.bootstrap, "t", 2)
+    fill(cluster.bootstrap, "t", numbers(10, 20))
+    id_ = topic_id(cluster)
+    refresh = ClientCluster._refresh
+
+    async def slowly(self: ClientCluster) -> None:
+        await asyncio.sleep(1.3)
+        await refresh(self)
+
+    monkeypatch.setattr(ClientCluster, "_refresh", slowly)
+    assert values_between(cluster, 0, 10, id_, fails=False) == numbers(10, 20)
 
 
 def test_a_log_that_does_not_reach_the_range_is_truncated(cluster: Cluster) -> None:

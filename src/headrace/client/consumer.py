@@ -184,6 +184,10 @@ class Consumer:
         known = self._cluster.topics.get(topic)
         return None if known is None else known.topic_id
 
+    async def ask_for_metadata(self) -> None:
+        """Anew, of all topics that were read; without waiting for one that is not there."""
+        await self._cluster.refresh_patiently(self._timeout_ms)
+
     async def reach(self, timeout_ms: int) -> None:
         """Until a broker answers. NotReachable when none does in that time."""
         await self._cluster.reach(timeout_ms)

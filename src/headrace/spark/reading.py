@@ -1,5 +1,6 @@
 """What a task does: the records of its piece, as Arrow batches."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -26,6 +27,9 @@ CONSUMERS_MAX = 4
 
 POLL_MS = 1_000
 """How often a task that waits looks whether its topic is still the same."""
+
+RECREATED_WAITS_S = (0.1, 0.3, 0.6)
+"""Between questions for metadata, before a topic is believed to have been made anew."""
 
 
 def read(
@@ -91,7 +95,10 @@ class _Fetching:
 
     def move_to(self, offset: int) -> None:
         self.position = offset
-        self._door.call(lambda: self._consumer.seek(self._wanted.partition, offset, self._wanted.end))
+        self._door.call(lambda: self._seek(offset))
+
+    def _seek(self, offset: int) -> None:
+        self._consumer.seek(self._wanted.partition, offset, self._wanted.end)
 
     def next(self) -> Fetched:
         """KafkaError when nothing comes for `poll_ms_max`; DataLoss."""
@@ -108,8 +115,10 @@ class _Fetching:
                     raise
                 raise DataLoss(loss) from error
             # Looked at after the fetch: what comes from a topic made anew comes after its id is known.
-            self._check_topic()
-            if fetched is not None:
+            if not self._is_meant():
+                await self._find_meant()
+                self._seek(self.position)  # what came is of another topic
+            elif fetched is not None:
                 return fetched
             left_ms -= POLL_MS
             if left_ms <= 0:
@@ -117,18 +126,30 @@ class _Fetching:
                 trouble = self._consumer.trouble or f"the log does not reach offset {self.position} any more"
                 raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{waited} (kafkaConsumer.pollTimeoutMs): {trouble}")
 
-    def _check_topic(self) -> None:
-        known = self._consumer.topic_id(self._wanted.partition.topic)
-        if known is not None and ZERO_UUID not in (known, self._wanted.topic_id) and known != self._wanted.topic_id:
-            raise DataLoss(recreated(self._wanted.partition, self.position, 0))
+    def _is_meant(self) -> bool:
+        """Whether the topic that the consumer knows by that name is the one of the range; so is one without an id."""
+        known, meant = self._consumer.topic_id(self._wanted.partition.topic), self._wanted.topic_id
+        return known in (None, ZERO_UUID, meant) or meant == ZERO_UUID
+
+    async def _find_meant(self) -> None:
+        """Until the consumer knows the topic of the range. DataLoss if that was made anew.
+
+        A consumer that was idle knows the topic of then, and brokers hear of a new one at different times.
+        """
+        for wait_s in (0.0, *RECREATED_WAITS_S):
+            await asyncio.sleep(wait_s)
+            await self._consumer.ask_for_metadata()
+            if self._is_meant():
+                return
+        raise DataLoss(recreated(self._wanted.partition, self.position, 0))
 
     async def _loss(self, error: KafkaError) -> Loss | None:
         partition = self._wanted.partition
         if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
             return None
-        self._check_topic()
+        await self._find_meant()
         start = (await self._consumer.beginning_offsets([partition]))[partition]
-        self._check_topic()
+        await self._find_meant()
         if self.position < start:
             return aged_out(partition, self.position, start)
         end = (await self._consumer.end_offsets([partition]))[partition]
