@@ -121,7 +121,14 @@ def test_a_leader_that_knows_late_what_is_committed_is_waited_for_also_where_unc
     kill(cluster, first, "u")
     assert view_of(Connection(cluster.bootstrap)).ends([U0])[U0].end < 11
     assert reader.latestOffset(at, reader.getDefaultReadLimit()) == at
+    found: list[bytes] = []
+    task = threading.Thread(target=lambda: found.extend(values_of(reader, reader.partitions(start, at))))
+    task.start()
+    task.join(2.5)
+    assert task.is_alive() and not found
     cluster.heal()
+    task.join(WAIT_S_MAX)
+    assert found == numbers(0, 11)
     until(lambda: view_of(Connection(cluster.bootstrap)).ends([U0])[U0].end == 11)
     asyncio.run(produce(cluster.bootstrap, b"11", "u"))
     end = reader.latestOffset(at, reader.getDefaultReadLimit())

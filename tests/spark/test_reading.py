@@ -1,7 +1,7 @@
 """Tasks and planners as plain Python, against brokers in this process."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.client import Admin, Producer
+from headrace.client import Admin, Consumer, Producer
 from headrace.client.cluster import Cluster as ClientCluster
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
@@ -51,10 +51,10 @@ def topic_id(cluster: Cluster) -> bytes:
 
 
 def values_between(
-    cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, **settings: Any
+    cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, epoch: int = -1, **settings: Any
 ) -> list[Any]:
     connection = Connection(cluster.bootstrap, fetch_wait_ms=50, **settings)
-    found = fetch(Range(T0, id_, start, end), connection, VALUES, fails)
+    found = fetch(Range(T0, id_, start, end, epoch), connection, VALUES, fails)
     return [value for some in found for value in some.column("value").to_pylist()]
 
 
@@ -188,10 +188,46 @@ def test_a_log_that_does_not_reach_the_range_is_truncated(cluster: Cluster) -> N
     assert raised.value.loss.verdict is Verdict.TRUNCATED
 
 
-def test_a_task_that_gets_nothing_says_so_in_the_end(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("epoch", "poll_ms_max"), [(0, 60_000), (-1, 1_000)])
+def test_a_log_that_ends_inside_the_range_is_truncated(cluster: Cluster, epoch: int, poll_ms_max: int) -> None:
+    """At once where epochs tell it; else when nothing more came for as long as a task waits."""
     fill(cluster.bootstrap, "t", numbers(0, 10))
+    given: Any = {"epoch": epoch, "poll_ms_max": poll_ms_max}
+    with pytest.raises(
+        DataLoss, match="t-0 had reached offset 30, and of that only what is before 10 is left"
+    ) as raised:
+        values_between(cluster, 5, 30, topic_id(cluster), **given)
+    assert raised.value.loss.verdict is Verdict.TRUNCATED
+    assert values_between(cluster, 5, 30, topic_id(cluster), fails=False, **given) == numbers(5, 10)
+
+
+def test_a_log_that_has_grown_since_it_was_too_short_is_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the fetch that failed and the question why."""
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    ask = Consumer.beginning_offsets
+
+    async def after_more_came(self: Consumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        await asyncio.to_thread(fill, cluster.bootstrap, "t", numbers(10, 40))
+        return await ask(self, partitions)
+
+    monkeypatch.setattr(Consumer, "beginning_offsets", after_more_came)
+    assert values_between(cluster, 20, 30, topic_id(cluster), fails=False) == numbers(20, 30)
+
+
+def test_a_task_that_gets_nothing_says_so_in_the_end(cluster: Cluster) -> None:
+    def read_what_is_open() -> None:
+        values_between(cluster, 0, 5, topic_id(cluster), poll_ms_max=1_000, is_read_committed=True)
+
+    async def with_open_transaction() -> None:
+        async with Producer(cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin()
+            for value in numbers(0, 5):
+                producer.send("t", value, partition=0)
+            await producer.flush()
+            await asyncio.to_thread(read_what_is_open)
+
     with pytest.raises(KafkaError, match=r"nothing of t-0 came in 1000 ms \(kafkaConsumer.pollTimeoutMs\)") as raised:
-        values_between(cluster, 5, 30, topic_id(cluster), poll_ms_max=1_000)
+        asyncio.run(with_open_transaction())
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from headrace.client.assigned import Assigned
 from headrace.client.beside import Beside
 from headrace.client.cluster import ASK_MS_MAX, UNKNOWN_TOPIC_MS_MAX, Cluster
+from headrace.client.epochs import epoch_ends
 from headrace.client.errors import NotReachable
 from headrace.client.fetched import ConsumerRecord, Fetched
-from headrace.client.fetcher import READ_COMMITTED, Fetcher, FetchLimits
+from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, FetchLimits
 from headrace.client.leaders import check_exists
 from headrace.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from headrace.client.outside import Outside
@@ -50,7 +51,7 @@ class Consumer:
             raise ValueError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
         if auto_offset_reset not in RESET_TO:
             raise ValueError(f"auto_offset_reset is earliest, latest or none, not {auto_offset_reset!r}")
-        self._isolation = READ_COMMITTED if isolation == "read_committed" else 0
+        self._isolation = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
         self._limits = FetchLimits(self._isolation, max_wait_ms, min_bytes, max_bytes, max_partition_bytes)
         self._timeout_ms = timeout_ms
         self._reset_to = RESET_TO[auto_offset_reset]
@@ -211,6 +212,18 @@ class Consumer:
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """With read_committed: the end of what is decided."""
         return await self._ends(partitions, LATEST)
+
+    async def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of what is replicated, whatever is committed of it."""
+        wanted = {TopicPartition(*partition): LATEST for partition in partitions}
+        found = await list_offsets(self._cluster, wanted, READ_UNCOMMITTED, self._timeout_ms)
+        return {partition: found[partition].offset for partition in wanted}
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Where each leader epoch, or the last one before it, ends; None where its leader does not know."""
+        return await epoch_ends(self._cluster, epochs, timeout_ms)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]

@@ -51,7 +51,7 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
             continue  # none is that new
         begin, stop = max(begin, pruned.offset_min, first), min(stop, pruned.offset_end)
         if begin < stop:
-            ranges.append(Range(one, log.topic_id, begin, stop))
+            ranges.append(Range(one, log.topic_id, begin, stop, now.epoch))
     pieces = plan(ranges, options.partitions_min, options.records_per_partition_max, cold)
     if pruned.time_ms_min is None:
         return pieces

@@ -6,28 +6,20 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
 from headrace.client.cluster import Cluster, group_by_topic
-from headrace.client.leaders import ask_leaders
+from headrace.client.epochs import epoch_ends
+from headrace.client.fetcher import READ_UNCOMMITTED
 from headrace.client.offsets import OffsetAndTimestamp, list_offsets
 from headrace.client.outside import Outside
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.net.peer import Peer
 from headrace.spark.door import Door, door
 from headrace.spark.option_values import EARLIEST, LATEST
 from headrace.spark.options import Connection, Selection
 from headrace.spark.tier_view import Remote, RemoteViews
 from headrace.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
-from headrace.wire.messages.offsets import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 
 EARLIEST_LOCAL = -4
-UNCOMMITTED = 0
-"""An isolation level."""
 LOOK_AGAIN_S = 0.1
 LOCAL_STARTS_MS_MAX = 5_000
 """How long it is believed where the leaders' disks begin. Who believes it too long fetches from brokers what is in the
@@ -135,7 +127,7 @@ class BrokerView:
         clock = self._cluster.outside.clock
         deadline_ms = clock.monotonic_ms() + patience_ms
         while True:
-            told = await list_offsets(self._cluster, dict.fromkeys(reached, LATEST), UNCOMMITTED, self._ask_ms_max)
+            told = await list_offsets(self._cluster, dict.fromkeys(reached, LATEST), READ_UNCOMMITTED, self._ask_ms_max)
             is_there = all(told[one].offset >= offset for one, offset in reached.items())
             if is_there or clock.monotonic_ms() >= deadline_ms:
                 return {one: told[one].offset for one in reached}
@@ -183,34 +175,7 @@ class BrokerView:
         self._door.run(self._cluster.close())
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return self._door.run(self._epoch_ends(epochs)) if epochs else {}
-
-    async def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        async def ask(peer: Peer, some: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-            topics = [
-                OffsetForLeaderTopic(
-                    topic=topic,
-                    partitions=[
-                        OffsetForLeaderPartition(partition=index, leader_epoch=some[TopicPartition(topic, index)])
-                        for index in indexes
-                    ],
-                )
-                for topic, indexes in group_by_topic(list(some)).items()
-            ]
-            question = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
-            answer = await peer.request(question, OffsetForLeaderEpochResponse)
-            return {
-                (one := TopicPartition(topic.topic, told.partition)): KafkaError(
-                    told.error_code, f"the epochs of {one} cannot be told"
-                )
-                if told.error_code
-                else told.end_offset
-                for topic in answer.topics
-                for told in topic.partitions
-            }
-
-        found = await ask_leaders(self._cluster, epochs, ask, "epochs are not known", self._ask_ms_max)
-        return {one: end if end >= 0 else None for one, end in found.items()}
+        return self._door.run(epoch_ends(self._cluster, epochs, self._ask_ms_max)) if epochs else {}
 
     def bytes_per_record(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         return self._door.run(self._bytes_per_record(list(partitions)))

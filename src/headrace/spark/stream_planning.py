@@ -100,7 +100,8 @@ class StreamPlanner:
         for one, end_offset in end.offsets.items():
             begin = begins.get(one, end.begin_of(one, start))
             if begin is not None and begin < end_offset:
-                ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset))
+                epoch = end.epochs.get(one, -1)
+                ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset, epoch))
         return plan(ranges, self._options.partitions_min, self._options.records_per_partition_max, self._cold)
 
     def _begins_of_connector(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
