@@ -32,11 +32,13 @@ class FakeView:
     epochs_asked: int = 0
     stale_ids: dict[str, bytes] = field(default_factory=dict)
     """What metadata says to who does not ask for it anew."""
+    late: set[str] = field(default_factory=set)
+    """Topics that metadata leaves out for now, though they are there."""
 
     def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
         assert ttl_ms >= 0
         found = {}
-        for topic in sorted({one.topic for one in self.logs}):
+        for topic in sorted({one.topic for one in self.logs} - self.late):
             indexes = tuple(sorted(one.partition for one in self.logs if one.topic == topic))
             ids = self.stale_ids if ttl_ms and topic in self.stale_ids else self.ids
             found[topic] = TopicNow(ids.get(topic, OLD), indexes)
@@ -44,6 +46,9 @@ class FakeView:
             if topic not in found:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic!r} does not exist")
         return found
+
+    def missing(self, topics: Iterable[str]) -> set[str]:
+        return set(topics) - {one.topic for one in self.logs}
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         return {one: Ends(self.logs[one].start, self.logs[one].end, self.logs[one].epoch) for one in partitions}

@@ -276,6 +276,29 @@ def test_a_stream_reads_on_by_offsets_alone(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_of_a_pattern_that_is_deleted_ends_a_stream_only_if_losses_do(cluster: Cluster, fails: str) -> None:
+    """In the batch that was planned and not finished, and in the next one, that is planned at once."""
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(0, 5))
+    fill(cluster.bootstrap, "u", numbers(5, 10))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribePattern": "[tu]", "startingOffsets": "earliest"}
+    options = read_options({**given, "maxOffsetsPerTrigger": "8", "failOnDataLoss": fails}, "stream")
+    reader = StreamReader(options, source_schema(False))
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, reader.getDefaultReadLimit())
+    delete_topic(cluster.bootstrap, "u")
+    if fails == "true":
+        with pytest.raises(DataLoss, match="GONE: topic 'u' was deleted"):
+            values_of(reader, reader.partitions(start, planned))
+        with pytest.raises(DataLoss, match="GONE: topic 'u' was deleted"):
+            reader.latestOffset(planned, reader.getDefaultReadLimit())
+        return
+    found = values_of(reader, reader.partitions(start, planned))
+    end = reader.latestOffset(planned, reader.getDefaultReadLimit())
+    assert found + values_of(reader, reader.partitions(planned, end)) == numbers(0, 5)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_stream_that_reads_only_what_is_committed_from_now_on_waits_where_it_is(cluster: Cluster, fails: str) -> None:
     """It has read records of a transaction that is open still."""
     at: dict[str, Any] = {}

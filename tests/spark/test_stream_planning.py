@@ -34,6 +34,7 @@ class Driver:
         given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest", **options}
         self.view = view
         self.clock = HandClock()
+        given = {name: text for name, text in given.items() if text}
         self.planner = StreamPlanner(read_options(given, "stream"), view, self.clock)
         self.at = _through_text(self.planner.initial())
         self.is_limited = len(options) > 0
@@ -114,15 +115,79 @@ def test_a_new_partition_is_read_from_its_beginning() -> None:
     assert driver.pieces(before, driver.at) == [(1, 3, 7)]
 
 
-def test_a_topic_that_goes_from_a_pattern_keeps_its_place() -> None:
-    other = TopicPartition("u", 0)
-    given = {"kafka.bootstrap.servers": "h:1", "subscribePattern": ".", "startingOffsets": "earliest"}
-    view = FakeView({T0: FakeLog(end=5), other: FakeLog(end=7)})
-    planner = StreamPlanner(read_options(given, "stream"), view, HandClock())
-    first = planner.next(planner.initial(), False)
-    del view.logs[other]
-    view.logs[T0].end = 6
-    assert planner.next(first, False).offsets == {T0: 6, other: 7}
+U0 = TopicPartition("u", 0)
+
+
+def by_pattern(view: FakeView, **options: str) -> Driver:
+    return Driver(view, **{"subscribe": "", "subscribePattern": "[tu]", **options})
+
+
+def test_a_topic_that_goes_from_a_pattern_when_all_of_it_was_read_keeps_its_place() -> None:
+    driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}))
+    driver.batch()
+    del driver.view.logs[U0]
+    assert driver.batch() == []  # by which the next driver knows that it is no news
+    assert driver.at.gone == {"u"}
+    driver.view.logs[T0].end = 6
+    again = by_pattern(driver.view)
+    again.at = driver.at
+    assert again.batch() == [(0, 5, 6)]
+    assert again.at.offsets == {T0: 6, U0: 7}
+    again.view.logs[U0] = FakeLog(end=9)
+    assert again.batch() == [(0, 7, 9)]
+    assert again.at.gone == set()
+
+
+@pytest.mark.parametrize("is_new_driver", [False, True])
+def test_a_topic_that_goes_from_a_pattern_with_records_that_were_not_read_is_a_loss(is_new_driver: bool) -> None:
+    """A new driver cannot know whether there were any."""
+    for fails in ("true", "false"):
+        limits = {"maxOffsetsPerTrigger": "4", "failOnDataLoss": fails}
+        driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}), **limits)
+        driver.batch()
+        del driver.view.logs[U0]
+        if is_new_driver:
+            again = by_pattern(driver.view, **limits)
+            driver, again.at = again, driver.at
+        if fails == "true":
+            with pytest.raises(DataLoss, match="GONE: topic 'u' was deleted, and of u-0 only what is before offset 2"):
+                driver.batch()
+        else:
+            assert driver.batch() == [(0, 2, 5)]
+            assert driver.batch() is None
+
+
+def test_a_topic_that_metadata_leaves_out_for_a_moment_is_not_gone() -> None:
+    driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}), maxOffsetsPerTrigger="4")
+    driver.batch()
+    driver.view.late = {"u"}
+    driver.batch()
+    driver.view.late.clear()
+    assert driver.batch() == [(0, 2, 6)]
+
+
+def test_a_partition_that_is_not_read_for_a_while_is_gone_on_with() -> None:
+    view = two()
+    assign = {"subscribe": "", "assign": '{"t": [0, 1]}'}
+    both = Driver(view, **assign)
+    both.batch()
+    one = Driver(view, subscribe="", assign='{"t": [0]}')
+    one.at = both.at
+    view.logs[T0].end = 11
+    assert one.batch() == [(0, 10, 11)]
+    both.at = one.at
+    view.logs[T1].end = 22
+    assert both.batch() == [(1, 20, 22)]
+
+
+def test_a_partition_that_a_topic_made_anew_does_not_have_loses_its_place() -> None:
+    driver = Driver(two(), failOnDataLoss="false")
+    driver.batch()
+    driver.view.ids = {"t": NEW}
+    driver.view.logs = {T0: FakeLog(end=3)}
+    assert driver.batch() == [(0, 0, 3)]
+    driver.view.logs[T1] = FakeLog(end=30)
+    assert driver.batch() == [(1, 0, 30)]
 
 
 def test_a_topic_that_is_gone_is_named() -> None:

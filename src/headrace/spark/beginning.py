@@ -7,8 +7,8 @@ from headrace.model import TopicPartition
 from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
 from headrace.spark.option_values import EARLIEST
-from headrace.spark.options import Bound
-from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, judge
+from headrace.spark.options import SourceOptions
+from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, gone, judge
 
 
 @dataclass
@@ -17,15 +17,19 @@ class Beginning:
     moved: set[TopicPartition] = field(default_factory=set)
     """Those that do not begin where the batch before ended."""
     losses: list[Loss] = field(default_factory=list)
+    gone: set[str] = field(default_factory=set)
+    """Topics that were deleted."""
 
 
 class Beginnings:
     """Of the batches of one query."""
 
-    def __init__(self, starting: Bound, view: LogView) -> None:
-        self._starting = starting
+    def __init__(self, options: SourceOptions, view: LogView) -> None:
+        self._starting = options.starting
+        self._selection = options.selection
         self._view = view
         self._found: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}  # as they were seen last
 
     def query_begins(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Where this process found that the query begins, when it looked first."""
@@ -36,15 +40,16 @@ class Beginnings:
         start: StreamOffset,
         topics: Mapping[str, TopicNow],
         ends: Mapping[TopicPartition, Ends],
-        patience_ms: int = 0,
+        patience_ms: int | None = None,
     ) -> Beginning:
         """Of the batch after `start`. A new partition is read from its beginning. `patience_ms`: how long a log may
-        take to reach the place up to which it was read."""
+        take to reach the place up to which it was read; None for a first look, whose losses may be none."""
         found = Beginning()
+        self._ends.update((one, now.end) for one, now in ends.items())
         epoch_ends = self._epoch_ends(start, topics, ends)
         ahead = _ahead(start, topics, ends, epoch_ends)
         # Nobody has read what is only named.
-        marks = self._view.high_watermarks(ahead, 0 if start.is_first else patience_ms) if ahead else {}
+        marks = self._view.high_watermarks(ahead, 0 if start.is_first else patience_ms or 0) if ahead else {}
         for one, now in ends.items():
             offset = start.offsets.get(one)
             if offset is None:
@@ -62,7 +67,21 @@ class Beginnings:
             found.moved.add(one)
             if not (loss.verdict is Verdict.AGED_OUT and start.is_first and self._is_earliest(one, offset)):
                 found.losses.append(loss)
+        self._find_gone(start, topics, patience_ms is not None, found)
         return found
+
+    def _find_gone(
+        self, start: StreamOffset, topics: Mapping[str, TopicNow], is_patient: bool, into: Beginning
+    ) -> None:
+        """A topic of which all had been read, as far as this process has seen, is no loss."""
+        places = {one: offset for one, offset in start.offsets.items() if one.topic not in topics}
+        absent = {one.topic for one in places if self._selection.is_matched(one.topic)}
+        new = absent - start.gone
+        into.gone = (absent & start.gone) | (self._view.missing(new) if is_patient else new)
+        for one, offset in sorted(places.items()):
+            is_unread = one not in self._ends or offset < self._ends[one]
+            if one.topic in into.gone - start.gone and is_unread:
+                into.losses.append(gone(one, offset, offset))
 
     def _is_earliest(self, one: TopicPartition, offset: int) -> bool:
         """Whether nobody named that offset, and all from it on was there when this process looked first: whoever wants

@@ -9,7 +9,7 @@ from headrace.model import ZERO_UUID
 from headrace.spark.door import Door, door
 from headrace.spark.options import Connection
 from headrace.spark.planning import Range
-from headrace.spark.verdicts import DataLoss, Loss, Place, aged_out, recreated, truncated
+from headrace.spark.verdicts import DataLoss, Loss, Place, aged_out, gone, recreated, truncated
 
 CONSUMERS_MAX = 4
 """Sets of brokers to which one process keeps connections and fetch sessions."""
@@ -18,6 +18,9 @@ POLL_MS = 1_000
 """How often a task that waits looks whether its log is still the same."""
 
 TRY_AGAIN_S = 0.1
+
+NOT_THERE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+"""A consumer says so after it has waited for what may be new."""
 
 RECREATED_WAITS_S = (0.1, 0.3, 0.6)
 """Between questions for metadata, before a topic is believed to have been made anew."""
@@ -99,9 +102,11 @@ class Fetching:
         By metadata of now: a leader that was replaced has not all that was planned.
         """
         partition = self._wanted.partition
-        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
+        if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, *NOT_THERE):
             raise error
         await self._find_meant()
+        if error.code in NOT_THERE:
+            raise DataLoss(gone(partition, self.position, self._wanted.end)) from error
         start = (await self._consumer.beginning_offsets([partition]))[partition]
         await self._find_meant()
         if self.position < start:
@@ -172,9 +177,9 @@ def _give_back(connection: Connection, entrance: Door, consumer: Consumer) -> No
     _idle[entrance.process_id, connection] = consumer
     while len(_idle) > CONSUMERS_MAX:
         process_id, oldest = next(iter(_idle))
-        gone = _idle.pop((process_id, oldest))
+        dropped = _idle.pop((process_id, oldest))
         if process_id == entrance.process_id:
-            entrance.run(_close(gone))
+            entrance.run(_close(dropped))
 
 
 async def _close(consumer: Consumer) -> None:

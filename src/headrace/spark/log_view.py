@@ -46,7 +46,13 @@ class LogView(Protocol):
         """As brokers told it at most so long ago. KafkaError for one that is named and is not there."""
         ...
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]: ...
+    def missing(self, topics: Iterable[str]) -> set[str]:
+        """Those that no broker has come to know in the time that a new topic may take."""
+        ...
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        """KafkaError for one that is not there."""
+        ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time; None where no record is that new."""
@@ -108,6 +114,18 @@ class BrokerView:
             name: TopicNow(self._cluster.topics[name].topic_id, tuple(sorted(self._cluster.topics[name].leaders)))
             for name in sorted(names)
         }
+
+    def missing(self, topics: Iterable[str]) -> set[str]:
+        return {topic for topic in topics if not self._door.run(self._is_known(topic))}
+
+    async def _is_known(self, topic: str) -> bool:
+        try:
+            await self._cluster.know([topic], self._ask_ms_max)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return False
+        return True
 
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         wanted = list(partitions)

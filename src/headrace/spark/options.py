@@ -4,6 +4,7 @@ Their names come in lower case from Spark, and may be written in any.
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -54,6 +55,10 @@ class Selection:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
+
+    def is_matched(self, topic: str) -> bool:
+        """By the pattern, if there is one."""
+        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True)

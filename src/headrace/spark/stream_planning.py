@@ -4,15 +4,16 @@ Between calls it remembers only what makes it faster or gentler; all that has to
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.admission import Admission
 from headrace.spark.beginning import Beginnings
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
-from headrace.spark.offsets import StreamOffset
+from headrace.spark.offsets import ByPartition, StreamOffset
 from headrace.spark.option_values import LATEST, OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
@@ -31,7 +32,7 @@ class StreamPlanner:
         self._view = view
         self._clock = clock
         self._cold = cold
-        self._beginnings = Beginnings(options.starting, view)
+        self._beginnings = Beginnings(options, view)
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._admission = Admission(
@@ -76,15 +77,17 @@ class StreamPlanner:
                 for one, end in latest.items()
             }
         chosen = self._admitted(begins, latest) if is_limited else latest
-        if all(chosen[one] <= begins[one] for one in chosen) and not lost:
+        is_news = bool(lost) or not found.gone <= start.gone
+        if all(chosen[one] <= begins[one] for one in chosen) and not is_news:
             return start
         ids = {topic: now.topic_id for topic, now in topics.items()}
-        shown = begins if start.is_first else {one: begins[one] for one in found.moved}
+        kept = _kept(start, topics, ends)
         return StreamOffset(
-            offsets={**_gone(start, topics), **chosen},
+            offsets={**kept, **chosen},
             topic_ids={**start.topic_ids, **ids},
-            epochs={one: now.epoch for one, now in ends.items()},
-            begins=shown,
+            epochs={**_only(start.epochs, kept), **{one: now.epoch for one, now in ends.items()}},
+            begins=begins if start.is_first else _only(begins, found.moved),
+            gone=frozenset(found.gone),
         )
 
     def pieces(self, start: StreamOffset, end: StreamOffset) -> list[Piece]:
@@ -121,9 +124,18 @@ class StreamPlanner:
         return self._view.topics(self._options.selection, ttl_ms)
 
     def _look(self, ttl_ms: int | None = None) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
-        topics = self._topics(ttl_ms)
-        self._seen = topics, self._view.ends(selected(self._options.selection, topics))
-        return self._seen
+        selection = self._options.selection
+        for ttl in (ttl_ms, 0, 0):
+            topics = self._topics(ttl)
+            try:
+                self._seen = topics, self._view.ends(selected(selection, topics))
+                return self._seen
+            except KafkaError as error:
+                # Of those that a pattern found one may have been deleted since.
+                if selection.pattern is None or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                failure = error
+        raise failure
 
     def _accepted(self, losses: list[Loss]) -> set[TopicPartition]:
         """DataLoss for the first, unless the query is to go on."""
@@ -146,6 +158,18 @@ class StreamPlanner:
         return self._admission.ends(begins, latest, sizes, self._clock.monotonic_ms(), may_wait=may_wait)
 
 
-def _gone(start: StreamOffset, topics: Mapping[str, TopicNow]) -> dict[TopicPartition, int]:
-    """Partitions of topics that a pattern does not find any more keep their places, in case they come back."""
-    return {one: offset for one, offset in start.offsets.items() if one.topic not in topics}
+def _only(numbers: ByPartition, some: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    return {one: numbers[one] for one in some if one in numbers}
+
+
+def _kept(
+    start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+) -> dict[TopicPartition, int]:
+    """Partitions that are not read now keep their places, in case they are again: of topics that a pattern does not
+    find, and those that nobody asks for any more. Not those of a topic that was made anew."""
+    return {
+        one: offset
+        for one, offset in start.offsets.items()
+        if one not in ends
+        and (one.topic not in topics or start.topic_ids.get(one.topic) in (None, topics[one.topic].topic_id))
+    }

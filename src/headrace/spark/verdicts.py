@@ -1,4 +1,4 @@
-"""What became of records that were to be read and are not there: one of four things, each with its own sentence."""
+"""What became of records that were to be read and are not there: one of five things, each with its own sentence."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,6 +11,8 @@ class Verdict(Enum):
     """Deleted before they were read, by retention or by DeleteRecords."""
     RECREATED = "RECREATED"
     """The topic was deleted and made anew: what was read is of another log."""
+    GONE = "GONE"
+    """The topic was deleted."""
     TRUNCATED = "TRUNCATED"
     """The log was cut below what was read, as an unclean election does."""
     NOT_YET = "NOT_YET"
@@ -85,6 +87,14 @@ def recreated(partition: TopicPartition, offset: int, start: int) -> Loss:
         f"topic is read from its beginning, offset {start}"
     )
     return Loss(Verdict.RECREATED, partition, text, start)
+
+
+def gone(partition: TopicPartition, offset: int, resume_at: int) -> Loss:
+    text = (
+        f"topic {partition.topic!r} was deleted, and of {partition} only what is before offset {offset} is known to be "
+        f"read: the rest is lost. Set failOnDataLoss to false to go on without it"
+    )
+    return Loss(Verdict.GONE, partition, text, resume_at)
 
 
 def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
