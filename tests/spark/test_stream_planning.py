@@ -106,13 +106,26 @@ def test_a_first_batch_of_nothing_that_is_done_again_loses_nothing() -> None:
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     driver = Driver(FakeView({T0: FakeLog(end=10)}))
     driver.batch()
-    driver.view.logs[T1] = FakeLog(start=3, end=3)
+    driver.view.logs[T1] = FakeLog()
     assert driver.batch() is None
     driver.view.logs[T1].end = 7
     before = driver.at
-    assert driver.batch() == [(1, 3, 7)]
+    assert driver.batch() == [(1, 0, 7)]
     driver.view.logs[T1].start = 5  # retention went on, and the batch is done again
-    assert driver.pieces(before, driver.at) == [(1, 3, 7)]
+    assert driver.pieces(before, driver.at) == [(1, 0, 7)]
+
+
+def test_a_new_partition_that_does_not_begin_with_its_first_record_is_a_loss() -> None:
+    for fails in ("true", "false"):
+        driver = Driver(FakeView({T0: FakeLog(end=10)}), failOnDataLoss=fails)
+        driver.batch()
+        driver.view.logs[T1] = FakeLog(start=3, end=7)
+        if fails == "true":
+            with pytest.raises(DataLoss, match="AGED_OUT: records of t-1 from offset 0 to 2 were deleted"):
+                driver.batch()
+        else:
+            assert driver.batch() == [(1, 3, 7)]
+            assert driver.batch() is None
 
 
 U0 = TopicPartition("u", 0)

@@ -8,7 +8,7 @@ from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
 from headrace.spark.option_values import EARLIEST
 from headrace.spark.options import SourceOptions
-from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, gone, judge
+from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, aged_out, gone, judge
 
 
 @dataclass
@@ -55,6 +55,8 @@ class Beginnings:
             if offset is None:
                 found.offsets[one] = now.start
                 found.moved.add(one)
+                if now.start > 0:  # whatever was there before, the query was to read it
+                    found.losses.append(aged_out(one, 0, now.start))
                 continue
             place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
             end = max(now.end, marks.get(one, now.end))
