@@ -72,6 +72,11 @@ def test_a_delay_is_written_as_spark_writes_times(text: str, amount_ms: int) -> 
     assert parse(maxTriggerDelay=text).trigger_delay_ms_max == amount_ms
 
 
+def test_metadata_is_asked_for_anew_each_time_where_its_cache_is_off() -> None:
+    ages = [parse(partition__metadata__cache__ttl__ms=text).metadata_ttl_ms for text in ("-1", "0", "7")]
+    assert ages == [0, 0, 7]
+
+
 def test_bytes_are_written_with_units_or_without() -> None:
     assert [parse(maxBytesPerTrigger=text).bytes_per_trigger_max for text in ("9", "2k", "10mb")] == [9, 2048, 10 << 20]
 

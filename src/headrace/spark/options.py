@@ -139,7 +139,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     _check_mode(options, mode)
     retry_ms = _retry_ms(options)
     connection = _connection(options, retry_ms)
-    ttl_ms = options.whole("partition.metadata.cache.ttl.ms", 0)
+    ttl_ms = options.whole("partition.metadata.cache.ttl.ms", -1)
     parsed = SourceOptions(
         connection=connection,
         selection=_selection(options),
@@ -153,7 +153,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         offsets_per_trigger_min=options.whole("minOffsetsPerTrigger"),
         trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_MAX),
         bytes_per_trigger_max=options.size_bytes("maxBytesPerTrigger"),
-        metadata_ttl_ms=METADATA_TTL_MS if ttl_ms is None else ttl_ms,
+        metadata_ttl_ms=METADATA_TTL_MS if ttl_ms is None else max(0, ttl_ms),
         end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
