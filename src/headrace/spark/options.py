@@ -139,7 +139,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     _check_mode(options, mode)
     retry_ms = _retry_ms(options)
     connection = _connection(options, retry_ms)
-    ttl_ms = options.whole("partition.metadata.cache.ttl.ms", -1)
+    ttl_ms = options.whole_or("partition.metadata.cache.ttl.ms", METADATA_TTL_MS, smallest=-1)
     parsed = SourceOptions(
         connection=connection,
         selection=_selection(options),
@@ -153,7 +153,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         offsets_per_trigger_min=options.whole("minOffsetsPerTrigger"),
         trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_MAX),
         bytes_per_trigger_max=options.size_bytes("maxBytesPerTrigger"),
-        metadata_ttl_ms=METADATA_TTL_MS if ttl_ms is None else max(0, ttl_ms),
+        metadata_ttl_ms=max(0, ttl_ms),
         end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
@@ -240,12 +240,12 @@ def _connection(options: Given, retry_ms: int | None) -> Connection:
         bootstrap=bootstrap,
         client_id=options.text("kafka.client.id") or Connection.client_id,
         is_read_committed=isolation == "read_committed",
-        fetch_bytes_max=options.whole("kafka.fetch.max.bytes") or FETCH_BYTES_MAX,
-        partition_fetch_bytes_max=options.whole("kafka.max.partition.fetch.bytes") or PARTITION_FETCH_BYTES_MAX,
-        fetch_wait_ms=options.whole("kafka.fetch.max.wait.ms") or Connection.fetch_wait_ms,
-        fetch_bytes_min=options.whole("kafka.fetch.min.bytes") or 1,
-        ask_ms_max=options.whole("kafka.default.api.timeout.ms") or ask_ms,
-        poll_ms_max=options.whole("kafkaConsumer.pollTimeoutMs") or POLL_MS_MAX,
+        fetch_bytes_max=options.whole_or("kafka.fetch.max.bytes", FETCH_BYTES_MAX),
+        partition_fetch_bytes_max=options.whole_or("kafka.max.partition.fetch.bytes", PARTITION_FETCH_BYTES_MAX),
+        fetch_wait_ms=options.whole_or("kafka.fetch.max.wait.ms", Connection.fetch_wait_ms, smallest=0),
+        fetch_bytes_min=options.whole_or("kafka.fetch.min.bytes", Connection.fetch_bytes_min, smallest=0),
+        ask_ms_max=options.whole_or("kafka.default.api.timeout.ms", ask_ms),
+        poll_ms_max=options.whole_or("kafkaConsumer.pollTimeoutMs", POLL_MS_MAX),
         reads_tier=options.flag("readTier", True),
         tier_url=options.text("tierUrl"),
     )
