@@ -1,5 +1,7 @@
 """How much one micro-batch takes."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +39,16 @@ def test_a_share_goes_forward_and_not_too_far(spans: list[tuple[int, int]], limi
     taken = sum(ends[one] - begins[one] for one in ends)
     assert all(begins[one] <= ends[one] <= latest[one] for one in latest)
     assert min(limit, total) <= taken <= limit + len(spans)
+
+
+def test_many_partitions_are_shared_out_in_no_time() -> None:
+    """In twice the time if there are twice as many; by their squares it would be a minute."""
+    begins = {TopicPartition("t", index): 0 for index in range(30_000)}
+    latest = dict.fromkeys(begins, 7)
+    began = time.process_time()
+    ends = share_out(begins, latest, 100_000)
+    assert time.process_time() - began < 5
+    assert sum(ends.values()) == 100_000
 
 
 def test_too_few_records_wait_for_more_but_not_for_ever() -> None:

@@ -62,7 +62,11 @@ def share_out(begins: ByPartition, latest: ByPartition, limit: int) -> dict[Topi
     sizes = {one: max(0, latest[one] - begins[one]) for one in sorted(latest)}
     total = sum(sizes.values())
     shares = {one: min(size, max(1, size * limit // total)) for one, size in sizes.items()}
-    for one, size in sizes.items():  # what rounding left
-        extra = max(0, min(limit - sum(shares.values()), size - shares[one]))
+    left = limit - sum(shares.values())  # by rounding; less than nothing where many have got their one
+    for one, size in sizes.items():
+        if left <= 0:
+            break
+        extra = min(left, size - shares[one])
         shares[one] += extra
+        left -= extra
     return {one: begins[one] + shares[one] for one in sizes}
