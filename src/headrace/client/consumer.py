@@ -89,6 +89,7 @@ class Consumer:
                 assigned = Assigned(partition, reset_to=self._reset_to)
                 self._assigned[partition] = assigned
                 self._unsettled[assigned] = None
+        self._failure = None  # of what was assigned before; of what is still, it shows again
 
     def assignment(self) -> list[TopicPartition]:
         return list(self._assigned)
@@ -103,6 +104,7 @@ class Consumer:
         assigned.move_to(offset)
         assigned.until = until
         self._unsettled[assigned] = None
+        self._failure = None
         self._news.set()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -384,9 +386,10 @@ class Consumer:
 
     async def _learn(self) -> None:
         """Metadata anew; then every partition is fetched from the leader that it has now."""
+        topics = self._assigned_topics()
         try:
             known = set(self._cluster.topics)
-            await self._cluster.know({one.partition.topic for one in self._assigned.values()}, self._timeout_ms)
+            await self._cluster.know(topics, self._timeout_ms)
             if known == set(self._cluster.topics):
                 await self._cluster.refresh()
         except NotReachable as error:
@@ -394,7 +397,8 @@ class Consumer:
                 self._failure = error
             raise
         except KafkaError as error:
-            self._failure = error
+            if topics <= self._assigned_topics():  # else it may be of one that nobody wants any more
+                self._failure = error
             raise
         for assigned, fetcher in list(self._routes.items()):
             if assigned.is_done:
@@ -407,12 +411,16 @@ class Consumer:
                 fetcher.drop(assigned)
                 self._unsettled[assigned] = None
 
+    def _assigned_topics(self) -> set[str]:
+        return {partition.topic for partition in self._assigned}
+
     async def _reset(self, resets: list[Assigned]) -> None:
         wanted = {assigned.partition: assigned.reset_to for assigned in resets if assigned.reset_to is not None}
         try:
             offsets = await self._list_offsets(wanted)
         except KafkaError as error:
-            self._failure = error
+            if all(self._assigned.get(assigned.partition) is assigned for assigned in resets):
+                self._failure = error
             raise
         for assigned in resets:
             if assigned.reset_to is not None and self._assigned.get(assigned.partition) is assigned:
