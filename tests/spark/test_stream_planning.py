@@ -428,17 +428,37 @@ def test_times_say_where_a_stream_begins() -> None:
     view.times = {T0: [(5, 3)], T1: [(9, 8)]}
     assert Driver(view, startingTimestamp="4").at.offsets == {T0: 3, T1: 8}
     with pytest.raises(OptionRefused, match="no record of t-0 is as new as option startingTimestamp says"):
-        Driver(view, startingTimestamp="7")
+        Driver(view, startingTimestamp="7").batch()
     late = Driver(view, startingTimestamp="7", startingOffsetsByTimestampStrategy="latest")
     assert late.at.offsets == {T0: 10, T1: 8}
 
 
 def test_offsets_by_partition_name_all_that_are_read_and_no_others() -> None:
     with pytest.raises(OptionRefused, match="startingOffsets does not name t-1, which is to be read"):
-        Driver(two(), startingOffsets='{"t": {"0": -2}}')
+        Driver(two(), startingOffsets='{"t": {"0": -2}}').batch()
     with pytest.raises(OptionRefused, match="names t-2, which is not among the partitions to read"):
-        Driver(two(), startingOffsets='{"t": {"0": -2, "1": 0, "2": 0}}')
+        Driver(two(), startingOffsets='{"t": {"0": -2, "1": 0, "2": 0}}').batch()
     assert Driver(two(), startingOffsets='{"t": {"0": -2, "1": -1}}').at.offsets == {T0: 0, T1: 20}
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_first_batch_is_done_again_though_its_options_fit_no_more(is_empty: bool) -> None:
+    """Spark asks where the query begins before it does that."""
+    options = {"startingOffsets": json.dumps({"t": {"0": 10 if is_empty else 4}})}
+    driver = Driver(FakeView({T0: FakeLog(end=10)}), **options)
+    batch = driver.batch()
+    assert batch == (None if is_empty else [(0, 4, 10)])
+    driver.view.logs[T1] = FakeLog(end=3)
+    again = Driver(driver.view, **options)
+    assert again.pieces(again.at, driver.at) == (batch or [])
+    again.at = driver.at
+    assert again.batch() == [(1, 0, 3)]
+
+
+def test_a_first_batch_that_the_connector_has_not_finished_is_refused_where_its_options_fit_no_more() -> None:
+    driver = Driver(two(), startingOffsets='{"t": {"0": 4}}')
+    with pytest.raises(OptionRefused, match="startingOffsets does not name t-1"):
+        driver.pieces(driver.at, from_json({"t": {"0": 6}}))
 
 
 steps = st.lists(

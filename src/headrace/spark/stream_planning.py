@@ -35,6 +35,7 @@ class StreamPlanner:
         self._beginnings = Beginnings(options, view)
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._refusal: OptionRefused | None = None  # why it is not known where the query begins
         self._admission = Admission(
             options.offsets_per_trigger_max,
             options.offsets_per_trigger_min,
@@ -43,8 +44,15 @@ class StreamPlanner:
         )
 
     def initial(self) -> StreamOffset:
+        """Spark asks this also of a query whose first batch is planned already, and what is there now may not be what
+        the options were written for: OptionRefused is left to who really begins there."""
         topics, ends = self._look()
-        begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
+        self._refusal = None
+        try:
+            begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
+        except OptionRefused as refusal:
+            self._refusal = refusal
+            return StreamOffset({}, is_first=True)
         self._beginnings.query_begins(begins)
         ids = {topic: now.topic_id for topic, now in topics.items()}
         # Of an offset that is named and not written yet, no epoch tells where it was cut.
@@ -62,6 +70,7 @@ class StreamPlanner:
 
     def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
+        self._check_known(start)
         topics, ends = self._look()
         found = self._beginnings.find(start, topics, ends)
         if found.losses:  # perhaps of a topic that was made anew since metadata was asked for
@@ -110,6 +119,7 @@ class StreamPlanner:
     def _begins_of_connector(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
         """Of a batch that Spark's own connector has planned and not finished: where new partitions begin, of which it
         does not write that down. OptionRefused for its first batch, if that began at what was the latest offset."""
+        self._check_known(start)
         if start.is_first and self._options.starting.has(LATEST):
             raise OptionRefused(
                 "the first batch of this checkpoint was begun by Spark's own connector and not finished, and where it "
@@ -118,6 +128,10 @@ class StreamPlanner:
             )
         new = [one for one in end.offsets if one not in start.offsets]
         return {one: now.start for one, now in self._view.ends(new).items()} if new else {}
+
+    def _check_known(self, start: StreamOffset) -> None:
+        if self._refusal is not None and start.is_first and not start.offsets:
+            raise self._refusal
 
     def _topics(self, ttl_ms: int | None = None) -> dict[str, TopicNow]:
         ttl_ms = self._options.metadata_ttl_ms if ttl_ms is None else ttl_ms
