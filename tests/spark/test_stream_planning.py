@@ -394,6 +394,15 @@ def test_bytes_limit_a_batch_by_what_records_have_on_average() -> None:
     assert Driver(view, maxBytesPerTrigger="200").batch() == [(0, 0, 20)]
 
 
+def test_a_limit_in_bytes_is_one_also_where_nobody_tells_sizes(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver(FakeView({T0: FakeLog(end=100)}), maxBytesPerTrigger="200000")
+    assert driver.batch() == [(0, 0, 20)]
+    assert driver.batch() == [(0, 20, 40)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "brokers do not tell how large records of t-0 are: for maxBytesPerTrigger each counts as 10000 bytes"
+    ]
+
+
 def test_too_few_records_wait_for_the_delay() -> None:
     driver = Driver(two(), minOffsetsPerTrigger="100", maxTriggerDelay="1s")
     assert driver.batch() == [(0, 0, 10), (1, 0, 20)]  # the first one does not wait

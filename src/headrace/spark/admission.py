@@ -7,6 +7,9 @@ from headrace.model import TopicPartition
 
 ByPartition = Mapping[TopicPartition, int]
 
+RECORD_BYTES_ASSUMED = 10_000
+"""Where nothing is known of any: rather more than most records have, so that a limit stays one."""
+
 
 @dataclass
 class Admission:
@@ -50,9 +53,10 @@ class Admission:
         limits = [] if self.offsets_max is None else [self.offsets_max]
         if self.bytes_max is not None and available:
             known = {one: latest[one] - begins[one] for one in record_bytes if latest.get(one, 0) > begins.get(one, 0)}
+            mean = float(RECORD_BYTES_ASSUMED)
             if known:
                 mean = sum(record_bytes[one] * count for one, count in known.items()) / sum(known.values())
-                limits.append(max(1, int(self.bytes_max / mean)))
+            limits.append(max(1, int(self.bytes_max / mean)))
         return min(limits) if limits else None
 
 

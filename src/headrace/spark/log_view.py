@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from headrace.client.cluster import Cluster, group_by_topic
+from headrace.client.cluster import Cluster
 from headrace.client.epochs import epoch_ends
 from headrace.client.fetcher import READ_UNCOMMITTED
 from headrace.client.offsets import OffsetAndTimestamp, list_offsets
@@ -15,8 +15,8 @@ from headrace.model import TopicPartition
 from headrace.spark.door import Door, door
 from headrace.spark.option_values import EARLIEST, LATEST
 from headrace.spark.options import Connection, Selection
+from headrace.spark.record_sizes import Local, RecordSizes
 from headrace.spark.tier_view import Remote, RemoteViews
-from headrace.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 EARLIEST_LOCAL = -4
@@ -82,6 +82,7 @@ class BrokerView:
         self._asked_at_ms: dict[Selection, int] = {}
         self._local_starts: dict[TopicPartition, tuple[int, int]] = {}  # and when they were told
         self._remote = RemoteViews(cluster)
+        self._sizes = RecordSizes(cluster, self._remote)
         self._may_have_tier = True
 
     def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
@@ -199,39 +200,11 @@ class BrokerView:
         return self._door.run(self._bytes_per_record(list(partitions)))
 
     async def _bytes_per_record(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
-        try:
-            starts = await self._list(dict.fromkeys(partitions, EARLIEST_LOCAL))
-        except KafkaError as error:
-            if error.code != ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            starts = await self._list(dict.fromkeys(partitions, EARLIEST))  # brokers without a tier
+        starts = await self._fresh_local_starts(partitions) if self._may_have_tier else {}
+        if not starts:
+            starts = {one: told.offset for one, told in (await self._list(dict.fromkeys(partitions, EARLIEST))).items()}
         ends = await self._list(dict.fromkeys(partitions, LATEST))
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for one in partitions:
-            if (leader := self._cluster.leader(one)) is not None:
-                by_leader.setdefault(leader.node_id, []).append(one)
-        found: dict[TopicPartition, float] = {}
-        for node_id, led in by_leader.items():
-            for one, size in (await self._sizes(node_id, led)).items():
-                if one in starts and ends[one].offset > starts[one].offset and size:
-                    found[one] = size / (ends[one].offset - starts[one].offset)
-        return found
-
-    async def _sizes(self, node_id: int, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        question = DescribeLogDirsRequest(
-            topics=[
-                DescribableLogDirTopic(topic=topic, partitions=indexes)
-                for topic, indexes in group_by_topic(partitions).items()
-            ]
-        )
-        answer = await self._cluster.ask(question, DescribeLogDirsResponse, self._ask_ms_max, node_id)
-        return {
-            TopicPartition(topic.name, told.partition_index): told.partition_size
-            for result in answer.results
-            if result.error_code == ErrorCode.NONE
-            for topic in result.topics
-            for told in topic.partitions
-        }
+        return await self._sizes.ask({one: Local(starts[one], ends[one].offset) for one in partitions})
 
 
 _views: dict[tuple[int, Connection], BrokerView] = {}

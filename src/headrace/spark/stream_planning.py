@@ -9,7 +9,7 @@ from typing import Protocol
 
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.spark.admission import Admission
+from headrace.spark.admission import RECORD_BYTES_ASSUMED, Admission
 from headrace.spark.beginning import Beginnings
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
@@ -35,6 +35,7 @@ class StreamPlanner:
         self._beginnings = Beginnings(options, view)
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._has_warned = False
         self._refusal: OptionRefused | None = None  # why it is not known where the query begins
         self._admission = Admission(
             options.offsets_per_trigger_max,
@@ -166,10 +167,21 @@ class StreamPlanner:
             return latest
         sizes = {}
         if self._admission.bytes_max is not None:
-            sizes = self._view.bytes_per_record([one for one in latest if latest[one] > begins[one]])
+            sizes = self._record_bytes([one for one in latest if latest[one] > begins[one]])
         # Who is to end has nothing to wait for: what is left out now would not be read.
         may_wait = self._target is None
         return self._admission.ends(begins, latest, sizes, self._clock.monotonic_ms(), may_wait=may_wait)
+
+    def _record_bytes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
+        sizes = self._view.bytes_per_record(partitions) if partitions else {}
+        if partitions and not sizes and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "brokers do not tell how large records of %s are: for maxBytesPerTrigger each counts as %d bytes",
+                partitions[0],
+                RECORD_BYTES_ASSUMED,
+            )
+        return sizes
 
 
 def _only(numbers: ByPartition, some: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
