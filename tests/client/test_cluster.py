@@ -24,7 +24,8 @@ def client_of(broker: FakeBroker) -> Cluster:
 
 def test_bootstrap_addresses_are_parsed_or_named() -> None:
     assert parse_bootstrap("a:1, b.c:22,[::1]:333") == [("a", 1), ("b.c", 22), ("::1", 333)]
-    for wrong in ("", "a", "a:", ":1", "a:b", "a:0", "a:70000", "a:1,"):
+    assert parse_bootstrap("a:1,,b:2, ") == [("a", 1), ("b", 2)]
+    for wrong in ("", " , ", "a", "a:", ":1", "a:b", "a:0", "a:70000", "a:1,b"):
         with pytest.raises(ValueError, match="is not host:port"):
             parse_bootstrap(wrong)
 

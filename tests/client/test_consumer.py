@@ -422,6 +422,23 @@ async def test_partitions_that_do_not_exist_and_brokers_that_are_not_there_are_n
             await consumer.poll(5000)
 
 
+@pytest.mark.parametrize("pause_s", [0.0, 0.6])
+async def test_what_went_wrong_with_a_topic_is_not_told_to_who_has_gone_on_to_another(
+    monkeypatch: pytest.MonkeyPatch, pause_s: float
+) -> None:
+    """Whether it turns out before that or after."""
+    monkeypatch.setattr("headrace.client.cluster.UNKNOWN_TOPIC_MS_MAX", 300)
+    async with broker_with_log() as (broker, log), Consumer(broker.bootstrap, max_wait_ms=20) as consumer:
+        consumer.assign([TopicPartition("deleted", 0)])
+        assert await consumer.poll(10) == []
+        await asyncio.sleep(pause_s)
+        consumer.assign([T0])
+        for _ in range(10):
+            assert await consumer.poll(100) == []
+        log.append(T0, b"a")
+        assert values(await read(consumer, 1)) == [b"a"]
+
+
 async def test_a_broker_without_topic_ids_is_asked_by_name() -> None:
     cluster = FakeCluster()
     cluster.add("t", 1)

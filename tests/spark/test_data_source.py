@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from headrace.spark import data_source
 from headrace.spark.batch_reader import BatchReader
@@ -69,6 +69,7 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         (StructType([StructField("value", StringType())]), "column value is binary, not string; cast it in the query"),
         (StructType([StructField("offset", IntegerType())]), "column offset is bigint, not int"),
         (StructType([]), "the schema names no column"),
+        (StructType([StructField("key", BinaryType())] * 2), "the schema names column key twice; select it twice"),
     ],
 )
 def test_a_schema_names_columns_that_there_are(schema: StructType, sentence: str) -> None:

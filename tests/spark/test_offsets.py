@@ -14,12 +14,12 @@ offsets = st.dictionaries(partitions, st.integers(0, 1 << 62), max_size=8)
 ID = bytes(range(16))
 
 
-@given(offsets, offsets, st.booleans())
+@given(offsets, offsets, st.booleans(), st.frozensets(st.sampled_from(["a", "b", "t"])))
 def test_an_offset_survives_its_text(
-    at: dict[TopicPartition, int], begins: dict[TopicPartition, int], first: bool
+    at: dict[TopicPartition, int], begins: dict[TopicPartition, int], first: bool, gone: frozenset[str]
 ) -> None:
     topics = {one.topic for one in at}
-    told = StreamOffset(at, dict.fromkeys(topics, ID), dict.fromkeys(at, 3), begins, first)
+    told = StreamOffset(at, dict.fromkeys(topics, ID), dict.fromkeys(at, 3), begins, first, gone)
     assert from_json(json.loads(json.dumps(told.to_json()))) == told
 
 

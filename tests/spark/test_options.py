@@ -57,6 +57,15 @@ def test_what_is_for_the_kafka_client_passes_and_what_we_know_of_it_is_used() ->
     assert parse(kafka__security__protocol="PLAINTEXT") == parse()
 
 
+def test_who_wants_what_is_there_at_once_may_say_so() -> None:
+    connection = parse(kafka__fetch__max__wait__ms="0", kafka__fetch__min__bytes="0").connection
+    assert (connection.fetch_wait_ms, connection.fetch_bytes_min) == (0, 0)
+
+
+def test_a_comma_behind_the_last_broker_is_nothing() -> None:
+    assert parse(kafka__bootstrap__servers="h:1,").connection.bootstrap == "h:1,"
+
+
 def test_limits_of_a_trigger_are_ignored_in_a_batch_as_sparks_own_connector_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -66,10 +75,16 @@ def test_limits_of_a_trigger_are_ignored_in_a_batch_as_sparks_own_connector_does
 
 
 @pytest.mark.parametrize(
-    ("text", "amount_ms"), [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 hours", 7_200_000), ("7", 7)]
+    ("text", "amount_ms"),
+    [("500ms", 500), ("30s", 30_000), ("15m", 900_000), ("2 hours", 7_200_000), ("7", 7), ("0s", 0)],
 )
 def test_a_delay_is_written_as_spark_writes_times(text: str, amount_ms: int) -> None:
     assert parse(maxTriggerDelay=text).trigger_delay_ms_max == amount_ms
+
+
+def test_metadata_is_asked_for_anew_each_time_where_its_cache_is_off() -> None:
+    ages = [parse(partition__metadata__cache__ttl__ms=text).metadata_ttl_ms for text in ("-1", "0", "7")]
+    assert ages == [0, 0, 7]
 
 
 def test_bytes_are_written_with_units_or_without() -> None:

@@ -1,6 +1,6 @@
 """Filters that are known before anything is read."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -39,6 +39,7 @@ def planned(filters: list[Filter], **options: str) -> tuple[list[tuple[int, int,
 
 OFFSET, PARTITION, TOPIC, TIMESTAMP = ("offset",), ("partition",), ("topic",), ("timestamp",)
 ALL = [(0, 5, 100), (1, 0, 50)]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +64,9 @@ ALL = [(0, 5, 100), (1, 0, 50)]
         (GreaterThanOrEqual(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), [(0, 60, 100)], False),
         (GreaterThan(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)), [], False),
         (LessThan(TIMESTAMP, datetime(1970, 1, 1, tzinfo=UTC)), ALL, False),
+        # Records have times before 1970, too, and brokers are not asked for them: -1 and -2 are ends of a log to them.
+        *((GreaterThanOrEqual(TIMESTAMP, _EPOCH + timedelta(milliseconds=ms)), ALL, False) for ms in (0, -1, -2, -5)),
+        (EqualTo(TIMESTAMP, datetime(1900, 1, 1, tzinfo=UTC)), ALL, False),
     ],
 )
 def test_a_filter_narrows_what_is_planned(one: Filter, pieces: list[Any], is_done: bool) -> None:
@@ -72,6 +76,12 @@ def test_a_filter_narrows_what_is_planned(one: Filter, pieces: list[Any], is_don
 def test_filters_add_up() -> None:
     some: list[Filter] = [GreaterThan(OFFSET, 10), LessThan(OFFSET, 20), In(PARTITION, (0, 1)), EqualTo(PARTITION, 1)]
     assert planned(some) == ([(1, 11, 20)], [])
+
+
+def test_the_latest_of_several_times_counts_also_beside_one_before_1970() -> None:
+    since = GreaterThan(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC))
+    ancient = GreaterThan(TIMESTAMP, datetime(1960, 1, 1, tzinfo=UTC))
+    assert planned([since, ancient])[0] == planned([ancient, since])[0] == [(0, 60, 100)]
 
 
 def test_a_batch_that_asks_for_what_is_not_there_fails_unless_that_is_accepted() -> None:

@@ -1,7 +1,7 @@
 """Tasks and planners as plain Python, against brokers in this process."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from headrace.client import Admin, Producer
+from headrace.client import Admin, Consumer, Producer
+from headrace.client.cluster import Cluster as ClientCluster
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.batch_reader import BatchReader, batch_reader
@@ -50,10 +51,10 @@ def topic_id(cluster: Cluster) -> bytes:
 
 
 def values_between(
-    cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, **settings: Any
+    cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, epoch: int = -1, **settings: Any
 ) -> list[Any]:
     connection = Connection(cluster.bootstrap, fetch_wait_ms=50, **settings)
-    found = fetch(Range(T0, id_, start, end), connection, VALUES, fails)
+    found = fetch(Range(T0, id_, start, end, epoch), connection, VALUES, fails)
     return [value for some in found for value in some.column("value").to_pylist()]
 
 
@@ -74,8 +75,22 @@ def test_a_process_that_has_read_a_topic_reads_partitions_that_it_got_since(clus
     assert values_of(reader, reader.partitions()) == numbers(0, 10)
     asyncio.run(grown())
     fill(cluster.bootstrap, "t", numbers(10, 30), partitions=4)
-    given = {"subscribe": "t", "partition.metadata.cache.ttl.ms": "0"}
-    assert values_of(reader, batch(cluster, **given).partitions()) == numbers(0, 30)
+    assert values_of(reader, batch(cluster).partitions()) == numbers(0, 30)
+
+
+@pytest.mark.parametrize("selection", [{"subscribe": "t,u"}, {"subscribePattern": "[tu]"}])
+def test_a_process_that_has_planned_a_batch_plans_the_next_one_with_the_topics_of_now(
+    cluster: Cluster, selection: dict[str, str]
+) -> None:
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "u", numbers(0, 10))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, **selection}
+    reader = batch_reader(read_options(given, "batch"), source_schema(True))
+    assert values_of(reader, reader.partitions()) == numbers(0, 10)
+    delete_topic(cluster.bootstrap, "u")
+    make_topic(cluster.bootstrap, "u", 2)
+    fill(cluster.bootstrap, "u", numbers(10, 14), partitions=2)
+    assert values_of(reader, reader.partitions()) == numbers(10, 14)
 
 
 def test_rows_have_the_schema_that_spark_compares_them_with(cluster: Cluster) -> None:
@@ -146,6 +161,26 @@ def test_a_topic_made_anew_under_a_task_is_recreated(cluster: Cluster) -> None:
     assert values_between(cluster, 5, 10, topic_id(cluster)) == numbers(5, 10)
 
 
+def test_a_process_that_knows_the_topic_of_before_reads_the_one_of_now(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While brokers take their time to tell it."""
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    assert values_between(cluster, 0, 10, topic_id(cluster)) == numbers(0, 10)
+    delete_topic(cluster.bootstrap, "t")
+    make_topic(cluster.bootstrap, "t", 2)
+    fill(cluster.bootstrap, "t", numbers(10, 20))
+    id_ = topic_id(cluster)
+    refresh = ClientCluster._refresh
+
+    async def slowly(self: ClientCluster) -> None:
+        await asyncio.sleep(1.3)
+        await refresh(self)
+
+    monkeypatch.setattr(ClientCluster, "_refresh", slowly)
+    assert values_between(cluster, 0, 10, id_, fails=False) == numbers(10, 20)
+
+
 def test_a_log_that_does_not_reach_the_range_is_truncated(cluster: Cluster) -> None:
     fill(cluster.bootstrap, "t", numbers(0, 10))
     with pytest.raises(DataLoss) as raised:
@@ -153,10 +188,46 @@ def test_a_log_that_does_not_reach_the_range_is_truncated(cluster: Cluster) -> N
     assert raised.value.loss.verdict is Verdict.TRUNCATED
 
 
-def test_a_task_that_gets_nothing_says_so_in_the_end(cluster: Cluster) -> None:
+@pytest.mark.parametrize(("epoch", "poll_ms_max"), [(0, 60_000), (-1, 1_000)])
+def test_a_log_that_ends_inside_the_range_is_truncated(cluster: Cluster, epoch: int, poll_ms_max: int) -> None:
+    """At once where epochs tell it; else when nothing more came for as long as a task waits."""
     fill(cluster.bootstrap, "t", numbers(0, 10))
+    given: Any = {"epoch": epoch, "poll_ms_max": poll_ms_max}
+    with pytest.raises(
+        DataLoss, match="t-0 had reached offset 30, and of that only what is before 10 is left"
+    ) as raised:
+        values_between(cluster, 5, 30, topic_id(cluster), **given)
+    assert raised.value.loss.verdict is Verdict.TRUNCATED
+    assert values_between(cluster, 5, 30, topic_id(cluster), fails=False, **given) == numbers(5, 10)
+
+
+def test_a_log_that_has_grown_since_it_was_too_short_is_read(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the fetch that failed and the question why."""
+    fill(cluster.bootstrap, "t", numbers(0, 10))
+    ask = Consumer.beginning_offsets
+
+    async def after_more_came(self: Consumer, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        await asyncio.to_thread(fill, cluster.bootstrap, "t", numbers(10, 40))
+        return await ask(self, partitions)
+
+    monkeypatch.setattr(Consumer, "beginning_offsets", after_more_came)
+    assert values_between(cluster, 20, 30, topic_id(cluster), fails=False) == numbers(20, 30)
+
+
+def test_a_task_that_gets_nothing_says_so_in_the_end(cluster: Cluster) -> None:
+    def read_what_is_open() -> None:
+        values_between(cluster, 0, 5, topic_id(cluster), poll_ms_max=1_000, is_read_committed=True)
+
+    async def with_open_transaction() -> None:
+        async with Producer(cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin()
+            for value in numbers(0, 5):
+                producer.send("t", value, partition=0)
+            await producer.flush()
+            await asyncio.to_thread(read_what_is_open)
+
     with pytest.raises(KafkaError, match=r"nothing of t-0 came in 1000 ms \(kafkaConsumer.pollTimeoutMs\)") as raised:
-        values_between(cluster, 5, 30, topic_id(cluster), poll_ms_max=1_000)
+        asyncio.run(with_open_transaction())
     assert raised.value.code is ErrorCode.REQUEST_TIMED_OUT
 
 
@@ -202,6 +273,53 @@ def test_a_stream_reads_on_by_offsets_alone(cluster: Cluster) -> None:
         at = end
     assert sorted(found, key=int) == numbers(0, 1_000)
     assert reader.reportLatestOffset()["t"] == {"0": 500, "1": 500}
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_of_a_pattern_that_is_deleted_ends_a_stream_only_if_losses_do(cluster: Cluster, fails: str) -> None:
+    """In the batch that was planned and not finished, and in the next one, that is planned at once."""
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(0, 5))
+    fill(cluster.bootstrap, "u", numbers(5, 10))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribePattern": "[tu]", "startingOffsets": "earliest"}
+    options = read_options({**given, "maxOffsetsPerTrigger": "8", "failOnDataLoss": fails}, "stream")
+    reader = StreamReader(options, source_schema(False))
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, reader.getDefaultReadLimit())
+    delete_topic(cluster.bootstrap, "u")
+    if fails == "true":
+        with pytest.raises(DataLoss, match="GONE: topic 'u' was deleted"):
+            values_of(reader, reader.partitions(start, planned))
+        with pytest.raises(DataLoss, match="GONE: topic 'u' was deleted"):
+            reader.latestOffset(planned, reader.getDefaultReadLimit())
+        return
+    found = values_of(reader, reader.partitions(start, planned))
+    end = reader.latestOffset(planned, reader.getDefaultReadLimit())
+    assert found + values_of(reader, reader.partitions(planned, end)) == numbers(0, 5)
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_stream_that_reads_only_what_is_committed_from_now_on_waits_where_it_is(cluster: Cluster, fails: str) -> None:
+    """It has read records of a transaction that is open still."""
+    at: dict[str, Any] = {}
+
+    def read_all() -> None:
+        reader = stream(cluster)
+        at.update(reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit()))
+        assert at["t"] == {"0": 5, "1": 0}
+        committed = stream(cluster, failOnDataLoss=fails, **{"kafka.isolation.level": "read_committed"})
+        assert committed.latestOffset(at, committed.getDefaultReadLimit()) == at
+
+    async def with_open_transaction() -> None:
+        async with Producer(cluster.bootstrap, transactional_id="x") as producer:
+            await producer.begin()
+            for value in numbers(0, 5):
+                producer.send("t", value, partition=0)
+            await producer.flush()
+            await asyncio.to_thread(read_all)
+            await producer.commit()
+
+    asyncio.run(with_open_transaction())
 
 
 def test_bytes_per_trigger_are_met_about(cluster: Cluster) -> None:

@@ -6,58 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import KafkaError
 from headrace.model import TopicPartition
-from headrace.spark.offsets import StreamOffset, from_json
+from headrace.spark.offsets import from_json
 from headrace.spark.option_values import OptionRefused
-from headrace.spark.options import read_options
-from headrace.spark.stream_planning import StreamPlanner
-from headrace.spark.verdicts import DataLoss, Verdict
-from tests.spark.fake_view import NEW, OLD, FakeLog, FakeView
-
-T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-class HandClock:
-    def __init__(self) -> None:
-        self.now_ms = 0
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-
-class Driver:
-    """Does what Spark does: hands the text of an offset back, and plans between two."""
-
-    def __init__(self, view: FakeView, **options: str) -> None:
-        given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "startingOffsets": "earliest", **options}
-        self.view = view
-        self.clock = HandClock()
-        self.planner = StreamPlanner(read_options(given, "stream"), view, self.clock)
-        self.at = _through_text(self.planner.initial())
-        self.is_limited = len(options) > 0
-
-    def batch(self) -> list[tuple[int, int, int]] | None:
-        """Partition, begin and end of its pieces; None if Spark would make none."""
-        found = self.planner.next(self.at, self.is_limited)
-        if found is self.at:
-            return None
-        before, self.at = self.at, _through_text(found)
-        return self.pieces(before, self.at)
-
-    def pieces(self, start: StreamOffset, end: StreamOffset) -> list[tuple[int, int, int]]:
-        return [
-            (piece.range.partition.partition, piece.range.start, piece.range.end)
-            for piece in self.planner.pieces(start, end)
-        ]
-
-
-def _through_text(offset: StreamOffset) -> StreamOffset:
-    return from_json(json.loads(json.dumps(offset.to_json())))
-
-
-def two(end_0: int = 10, end_1: int = 20) -> FakeView:
-    return FakeView({T0: FakeLog(end=end_0), T1: FakeLog(end=end_1)})
+from tests.spark.fake_view import OLD, FakeLog, FakeView
+from tests.spark.stream_driver import T0, T1, Driver, two
 
 
 def test_what_is_there_is_read_once_and_then_what_comes() -> None:
@@ -104,102 +57,13 @@ def test_a_first_batch_of_nothing_that_is_done_again_loses_nothing() -> None:
 def test_a_new_partition_is_read_from_its_beginning() -> None:
     driver = Driver(FakeView({T0: FakeLog(end=10)}))
     driver.batch()
-    driver.view.logs[T1] = FakeLog(start=3, end=3)
+    driver.view.logs[T1] = FakeLog()
     assert driver.batch() is None
     driver.view.logs[T1].end = 7
     before = driver.at
-    assert driver.batch() == [(1, 3, 7)]
+    assert driver.batch() == [(1, 0, 7)]
     driver.view.logs[T1].start = 5  # retention went on, and the batch is done again
-    assert driver.pieces(before, driver.at) == [(1, 3, 7)]
-
-
-def test_a_topic_that_goes_from_a_pattern_keeps_its_place() -> None:
-    other = TopicPartition("u", 0)
-    given = {"kafka.bootstrap.servers": "h:1", "subscribePattern": ".", "startingOffsets": "earliest"}
-    view = FakeView({T0: FakeLog(end=5), other: FakeLog(end=7)})
-    planner = StreamPlanner(read_options(given, "stream"), view, HandClock())
-    first = planner.next(planner.initial(), False)
-    del view.logs[other]
-    view.logs[T0].end = 6
-    assert planner.next(first, False).offsets == {T0: 6, other: 7}
-
-
-def test_a_topic_that_is_gone_is_named() -> None:
-    driver = Driver(two())
-    driver.batch()
-    driver.view.logs.clear()
-    with pytest.raises(KafkaError, match="topic 't' does not exist"):
-        driver.batch()
-
-
-@pytest.mark.parametrize(
-    ("log", "topic_id", "verdict", "batch"),
-    [
-        (FakeLog(start=12, end=30), None, Verdict.AGED_OUT, [(0, 12, 30)]),
-        (FakeLog(end=4), NEW, Verdict.RECREATED, [(0, 0, 4), (1, 0, 20)]),
-        (FakeLog(end=400), NEW, Verdict.RECREATED, [(0, 0, 400), (1, 0, 20)]),
-        (FakeLog(end=6, epoch=1, epoch_ends={0: 6}), None, Verdict.TRUNCATED, []),
-        (FakeLog(end=40, epoch=1, epoch_ends={0: 6}), None, Verdict.TRUNCATED, [(0, 6, 40)]),
-    ],
-)
-def test_a_loss_stops_the_query_unless_it_is_accepted(
-    log: FakeLog, topic_id: bytes | None, verdict: Verdict, batch: list[tuple[int, int, int]]
-) -> None:
-    for accepted in ("false", "true"):
-        driver = Driver(two(), failOnDataLoss="false" if accepted == "true" else "true")
-        driver.batch()
-        driver.view.logs[T0] = log
-        driver.view.ids = {} if topic_id is None else {"t": topic_id}
-        if accepted == "true":
-            before = driver.at
-            assert driver.batch() == batch
-            assert driver.pieces(before, driver.at) == batch  # when it is done again
-            assert driver.batch() is None
-        else:
-            with pytest.raises(DataLoss) as raised:
-                driver.batch()
-            assert raised.value.loss.verdict is verdict
-
-
-def test_no_verdict_is_given_by_old_metadata() -> None:
-    driver = Driver(two())
-    driver.batch()
-    driver.view.stale_ids = {"t": OLD}
-    driver.view.ids = {"t": NEW}
-    driver.view.logs[T0].end = 4
-    with pytest.raises(DataLoss, match="RECREATED"):
-        driver.batch()
-
-
-def test_an_offset_that_is_named_and_not_written_is_not_a_loss_of_the_log() -> None:
-    driver = Driver(two(), startingOffsets='{"t": {"0": 11, "1": 0}}')
-    with pytest.raises(DataLoss) as raised:
-        driver.batch()
-    assert raised.value.loss.verdict is Verdict.NOT_YET
-
-
-def test_retention_between_the_start_and_the_first_batch_is_no_loss_to_who_wants_all_there_is() -> None:
-    driver = Driver(two())
-    driver.view.logs[T0].start = 4
-    assert driver.batch() == [(0, 4, 10), (1, 0, 20)]
-    named = Driver(two(), startingOffsets='{"t": {"0": 0, "1": 0}}')
-    named.view.logs[T0].start = 4
-    with pytest.raises(DataLoss, match="AGED_OUT"):
-        named.batch()
-
-
-def test_epochs_are_asked_for_only_after_a_change_of_leaders() -> None:
-    driver = Driver(two())
-    driver.batch()
-    driver.view.logs[T0].end = 11
-    driver.batch()
-    assert driver.view.epochs_asked == 0
-    driver.view.logs[T0] = FakeLog(end=12, epoch=4, epoch_ends={0: 11})
-    assert driver.batch() == [(0, 11, 12)]
-    assert driver.view.epochs_asked == 1
-    driver.view.logs[T0].end = 13
-    driver.batch()
-    assert driver.view.epochs_asked == 1
+    assert driver.pieces(before, driver.at) == [(1, 0, 7)]
 
 
 def test_a_checkpoint_of_sparks_own_connector_is_gone_on_from() -> None:
@@ -242,6 +106,15 @@ def test_bytes_limit_a_batch_by_what_records_have_on_average() -> None:
     assert Driver(view, maxBytesPerTrigger="200").batch() == [(0, 0, 20)]
 
 
+def test_a_limit_in_bytes_is_one_also_where_nobody_tells_sizes(caplog: pytest.LogCaptureFixture) -> None:
+    driver = Driver(FakeView({T0: FakeLog(end=100)}), maxBytesPerTrigger="200000")
+    assert driver.batch() == [(0, 0, 20)]
+    assert driver.batch() == [(0, 20, 40)]
+    assert [record.getMessage() for record in caplog.records] == [
+        "brokers do not tell how large records of t-0 are: for maxBytesPerTrigger each counts as 10000 bytes"
+    ]
+
+
 def test_too_few_records_wait_for_the_delay() -> None:
     driver = Driver(two(), minOffsetsPerTrigger="100", maxTriggerDelay="1s")
     assert driver.batch() == [(0, 0, 10), (1, 0, 20)]  # the first one does not wait
@@ -276,17 +149,37 @@ def test_times_say_where_a_stream_begins() -> None:
     view.times = {T0: [(5, 3)], T1: [(9, 8)]}
     assert Driver(view, startingTimestamp="4").at.offsets == {T0: 3, T1: 8}
     with pytest.raises(OptionRefused, match="no record of t-0 is as new as option startingTimestamp says"):
-        Driver(view, startingTimestamp="7")
+        Driver(view, startingTimestamp="7").batch()
     late = Driver(view, startingTimestamp="7", startingOffsetsByTimestampStrategy="latest")
     assert late.at.offsets == {T0: 10, T1: 8}
 
 
 def test_offsets_by_partition_name_all_that_are_read_and_no_others() -> None:
     with pytest.raises(OptionRefused, match="startingOffsets does not name t-1, which is to be read"):
-        Driver(two(), startingOffsets='{"t": {"0": -2}}')
+        Driver(two(), startingOffsets='{"t": {"0": -2}}').batch()
     with pytest.raises(OptionRefused, match="names t-2, which is not among the partitions to read"):
-        Driver(two(), startingOffsets='{"t": {"0": -2, "1": 0, "2": 0}}')
+        Driver(two(), startingOffsets='{"t": {"0": -2, "1": 0, "2": 0}}').batch()
     assert Driver(two(), startingOffsets='{"t": {"0": -2, "1": -1}}').at.offsets == {T0: 0, T1: 20}
+
+
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_a_first_batch_is_done_again_though_its_options_fit_no_more(is_empty: bool) -> None:
+    """Spark asks where the query begins before it does that."""
+    options = {"startingOffsets": json.dumps({"t": {"0": 10 if is_empty else 4}})}
+    driver = Driver(FakeView({T0: FakeLog(end=10)}), **options)
+    batch = driver.batch()
+    assert batch == (None if is_empty else [(0, 4, 10)])
+    driver.view.logs[T1] = FakeLog(end=3)
+    again = Driver(driver.view, **options)
+    assert again.pieces(again.at, driver.at) == (batch or [])
+    again.at = driver.at
+    assert again.batch() == [(1, 0, 3)]
+
+
+def test_a_first_batch_that_the_connector_has_not_finished_is_refused_where_its_options_fit_no_more() -> None:
+    driver = Driver(two(), startingOffsets='{"t": {"0": 4}}')
+    with pytest.raises(OptionRefused, match="startingOffsets does not name t-1"):
+        driver.pieces(driver.at, from_json({"t": {"0": 6}}))
 
 
 steps = st.lists(

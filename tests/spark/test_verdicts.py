@@ -22,6 +22,9 @@ OLD, NEW = bytes([1] * 16), bytes([2] * 16)
         (Place(500, OLD, 3), LogNow(NEW, 20, 700), Verdict.RECREATED, 20),
         (Place(500, OLD, 3), LogNow(OLD, 0, 300), Verdict.TRUNCATED, 300),
         (Place(500, OLD, 3), LogNow(OLD, 0, 900, epoch_end=300), Verdict.TRUNCATED, 300),
+        (Place(500, OLD, 3), LogNow(OLD, 0, 300, epoch_end=500), None, 0),  # readers do not see all of it yet
+        (Place(500, OLD, 3), LogNow(OLD, 400, 900, epoch_end=300), Verdict.TRUNCATED, 400),
+        (Place(500, OLD, 3, is_read=False), LogNow(OLD, 0, 900, epoch_end=300), Verdict.TRUNCATED, 300),
         (Place(500, is_read=False), LogNow(OLD, 0, 300), Verdict.NOT_YET, 300),
         (Place(500), LogNow(OLD, 0, 300), Verdict.TRUNCATED, 300),  # by a checkpoint without topic ids
         (Place(500), LogNow(OLD, 0, 700), None, 0),

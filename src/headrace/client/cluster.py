@@ -303,9 +303,12 @@ def _heed(task: "asyncio.Task[Peer] | asyncio.Task[None]") -> None:
 
 
 def parse_bootstrap(text: str) -> list[Address]:
-    """`host:port`, several with commas between them. ValueError with one sentence."""
+    """`host:port`, several with commas between them, or after them, as Kafka's clients take it. ValueError with one
+    sentence."""
     addresses = []
     for item in text.split(","):
+        if not item.strip() and text.strip(" ,"):
+            continue
         host, colon, port = item.strip().rpartition(":")
         if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise ValueError(f"bootstrap {text!r} is not host:port, or several with commas between them")

@@ -10,9 +10,10 @@ from typing import Any, Literal
 from headrace.client.assigned import Assigned
 from headrace.client.beside import Beside
 from headrace.client.cluster import ASK_MS_MAX, UNKNOWN_TOPIC_MS_MAX, Cluster
+from headrace.client.epochs import epoch_ends
 from headrace.client.errors import NotReachable
 from headrace.client.fetched import ConsumerRecord, Fetched
-from headrace.client.fetcher import READ_COMMITTED, Fetcher, FetchLimits
+from headrace.client.fetcher import READ_COMMITTED, READ_UNCOMMITTED, Fetcher, FetchLimits
 from headrace.client.leaders import check_exists
 from headrace.client.offsets import EARLIEST, LATEST, OffsetAndTimestamp, list_offsets
 from headrace.client.outside import Outside
@@ -50,7 +51,7 @@ class Consumer:
             raise ValueError(f"isolation is read_uncommitted or read_committed, not {isolation!r}")
         if auto_offset_reset not in RESET_TO:
             raise ValueError(f"auto_offset_reset is earliest, latest or none, not {auto_offset_reset!r}")
-        self._isolation = READ_COMMITTED if isolation == "read_committed" else 0
+        self._isolation = READ_COMMITTED if isolation == "read_committed" else READ_UNCOMMITTED
         self._limits = FetchLimits(self._isolation, max_wait_ms, min_bytes, max_bytes, max_partition_bytes)
         self._timeout_ms = timeout_ms
         self._reset_to = RESET_TO[auto_offset_reset]
@@ -88,6 +89,7 @@ class Consumer:
                 assigned = Assigned(partition, reset_to=self._reset_to)
                 self._assigned[partition] = assigned
                 self._unsettled[assigned] = None
+        self._failure = None  # of what was assigned before; of what is still, it shows again
 
     def assignment(self) -> list[TopicPartition]:
         return list(self._assigned)
@@ -102,6 +104,7 @@ class Consumer:
         assigned.move_to(offset)
         assigned.until = until
         self._unsettled[assigned] = None
+        self._failure = None
         self._news.set()
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
@@ -184,6 +187,10 @@ class Consumer:
         known = self._cluster.topics.get(topic)
         return None if known is None else known.topic_id
 
+    async def ask_for_metadata(self) -> None:
+        """Anew, of all topics that were read; without waiting for one that is not there."""
+        await self._cluster.refresh_patiently(self._timeout_ms)
+
     async def reach(self, timeout_ms: int) -> None:
         """Until a broker answers. NotReachable when none does in that time."""
         await self._cluster.reach(timeout_ms)
@@ -207,6 +214,18 @@ class Consumer:
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """With read_committed: the end of what is decided."""
         return await self._ends(partitions, LATEST)
+
+    async def high_watermarks(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The end of what is replicated, whatever is committed of it."""
+        wanted = {TopicPartition(*partition): LATEST for partition in partitions}
+        found = await list_offsets(self._cluster, wanted, READ_UNCOMMITTED, self._timeout_ms)
+        return {partition: found[partition].offset for partition in wanted}
+
+    async def epoch_ends(
+        self, epochs: Mapping[TopicPartition, int], timeout_ms: int
+    ) -> dict[TopicPartition, int | None]:
+        """Where each leader epoch, or the last one before it, ends; None where its leader does not know."""
+        return await epoch_ends(self._cluster, epochs, timeout_ms)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int]
@@ -367,9 +386,10 @@ class Consumer:
 
     async def _learn(self) -> None:
         """Metadata anew; then every partition is fetched from the leader that it has now."""
+        topics = self._assigned_topics()
         try:
             known = set(self._cluster.topics)
-            await self._cluster.know({one.partition.topic for one in self._assigned.values()}, self._timeout_ms)
+            await self._cluster.know(topics, self._timeout_ms)
             if known == set(self._cluster.topics):
                 await self._cluster.refresh()
         except NotReachable as error:
@@ -377,7 +397,8 @@ class Consumer:
                 self._failure = error
             raise
         except KafkaError as error:
-            self._failure = error
+            if topics <= self._assigned_topics():  # else it may be of one that nobody wants any more
+                self._failure = error
             raise
         for assigned, fetcher in list(self._routes.items()):
             if assigned.is_done:
@@ -390,12 +411,16 @@ class Consumer:
                 fetcher.drop(assigned)
                 self._unsettled[assigned] = None
 
+    def _assigned_topics(self) -> set[str]:
+        return {partition.topic for partition in self._assigned}
+
     async def _reset(self, resets: list[Assigned]) -> None:
         wanted = {assigned.partition: assigned.reset_to for assigned in resets if assigned.reset_to is not None}
         try:
             offsets = await self._list_offsets(wanted)
         except KafkaError as error:
-            self._failure = error
+            if all(self._assigned.get(assigned.partition) is assigned for assigned in resets):
+                self._failure = error
             raise
         for assigned in resets:
             if assigned.reset_to is not None and self._assigned.get(assigned.partition) is assigned:

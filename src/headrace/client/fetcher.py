@@ -24,7 +24,7 @@ from headrace.wire.messages.fetch import (
 TOPIC_IDS_SINCE = 13
 """Version of Fetch."""
 
-READ_COMMITTED = 1
+READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CLOSE_MS_MAX = 1_000
 
 

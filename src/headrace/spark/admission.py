@@ -7,6 +7,9 @@ from headrace.model import TopicPartition
 
 ByPartition = Mapping[TopicPartition, int]
 
+RECORD_BYTES_ASSUMED = 10_000
+"""Where nothing is known of any: rather more than most records have, so that a limit stays one."""
+
 
 @dataclass
 class Admission:
@@ -50,9 +53,10 @@ class Admission:
         limits = [] if self.offsets_max is None else [self.offsets_max]
         if self.bytes_max is not None and available:
             known = {one: latest[one] - begins[one] for one in record_bytes if latest.get(one, 0) > begins.get(one, 0)}
+            mean = float(RECORD_BYTES_ASSUMED)
             if known:
                 mean = sum(record_bytes[one] * count for one, count in known.items()) / sum(known.values())
-                limits.append(max(1, int(self.bytes_max / mean)))
+            limits.append(max(1, int(self.bytes_max / mean)))
         return min(limits) if limits else None
 
 
@@ -62,7 +66,11 @@ def share_out(begins: ByPartition, latest: ByPartition, limit: int) -> dict[Topi
     sizes = {one: max(0, latest[one] - begins[one]) for one in sorted(latest)}
     total = sum(sizes.values())
     shares = {one: min(size, max(1, size * limit // total)) for one, size in sizes.items()}
-    for one, size in sizes.items():  # what rounding left
-        extra = max(0, min(limit - sum(shares.values()), size - shares[one]))
+    left = limit - sum(shares.values())  # by rounding; less than nothing where many have got their one
+    for one, size in sizes.items():
+        if left <= 0:
+            break
+        extra = min(left, size - shares[one])
         shares[one] += extra
+        left -= extra
     return {one: begins[one] + shares[one] for one in sizes}

@@ -30,7 +30,8 @@ fails the query."""
 
 def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold = no_tier) -> list[Piece]:
     """DataLoss for offsets that were asked for and are not there, unless that is accepted."""
-    topics = view.topics(options.selection, options.metadata_ttl_ms)
+    # Asked anew by each batch: the process that plans it lives on, and has planned others.
+    topics = view.topics(options.selection, ttl_ms=0)
     ends = view.ends(selected(options.selection, topics))
     begins = begin_offsets(options.starting, ends, view, options.is_time_miss_an_error)
     stops = end_offsets(options.ending, ends, view)
@@ -50,7 +51,7 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
             continue  # none is that new
         begin, stop = max(begin, pruned.offset_min, first), min(stop, pruned.offset_end)
         if begin < stop:
-            ranges.append(Range(one, log.topic_id, begin, stop))
+            ranges.append(Range(one, log.topic_id, begin, stop, now.epoch))
     pieces = plan(ranges, options.partitions_min, options.records_per_partition_max, cold)
     if pruned.time_ms_min is None:
         return pieces

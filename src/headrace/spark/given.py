@@ -48,6 +48,10 @@ class Given:
         text = self.text(name)
         return None if text is None else values.whole(name, text, smallest)
 
+    def whole_or(self, name: str, otherwise: int, smallest: int = 1) -> int:
+        given = self.whole(name, smallest)
+        return otherwise if given is None else given
+
     def flag(self, name: str, otherwise: bool) -> bool:
         text = self.text(name)
         return otherwise if text is None else values.flag(name, text)

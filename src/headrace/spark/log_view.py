@@ -5,27 +5,22 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from headrace.client.cluster import Cluster, group_by_topic
-from headrace.client.leaders import ask_leaders
+from headrace.client.cluster import Cluster
+from headrace.client.epochs import epoch_ends
+from headrace.client.fetcher import READ_UNCOMMITTED
 from headrace.client.offsets import OffsetAndTimestamp, list_offsets
 from headrace.client.outside import Outside
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.net.peer import Peer
 from headrace.spark.door import Door, door
 from headrace.spark.option_values import EARLIEST, LATEST
 from headrace.spark.options import Connection, Selection
+from headrace.spark.record_sizes import Local, RecordSizes
 from headrace.spark.tier_view import Remote, RemoteViews
-from headrace.wire.messages.log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest, DescribeLogDirsResponse
 from headrace.wire.messages.metadata import MetadataRequest, MetadataResponse
-from headrace.wire.messages.offsets import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 
 EARLIEST_LOCAL = -4
+LOOK_AGAIN_S = 0.1
 LOCAL_STARTS_MS_MAX = 5_000
 """How long it is believed where the leaders' disks begin. Who believes it too long fetches from brokers what is in the
 tier."""
@@ -51,7 +46,13 @@ class LogView(Protocol):
         """As brokers told it at most so long ago. KafkaError for one that is named and is not there."""
         ...
 
-    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]: ...
+    def missing(self, topics: Iterable[str]) -> set[str]:
+        """Those that no broker has come to know in the time that a new topic may take."""
+        ...
+
+    def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
+        """KafkaError for one that is not there."""
+        ...
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset at or after each time; None where no record is that new."""
@@ -59,6 +60,10 @@ class LogView(Protocol):
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """Where each epoch, or the last one before it, ends; None where it is not known."""
+        ...
+
+    def high_watermarks(self, reached: Mapping[TopicPartition, int], patience_ms: int) -> dict[TopicPartition, int]:
+        """Asked for again for so long while one is below what it had reached: a leader of now may learn it late."""
         ...
 
     def bytes_per_record(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
@@ -77,6 +82,7 @@ class BrokerView:
         self._asked_at_ms: dict[Selection, int] = {}
         self._local_starts: dict[TopicPartition, tuple[int, int]] = {}  # and when they were told
         self._remote = RemoteViews(cluster)
+        self._sizes = RecordSizes(cluster, self._remote)
         self._may_have_tier = True
 
     def topics(self, selection: Selection, ttl_ms: int) -> dict[str, TopicNow]:
@@ -110,6 +116,18 @@ class BrokerView:
             for name in sorted(names)
         }
 
+    def missing(self, topics: Iterable[str]) -> set[str]:
+        return {topic for topic in topics if not self._door.run(self._is_known(topic))}
+
+    async def _is_known(self, topic: str) -> bool:
+        try:
+            await self._cluster.know([topic], self._ask_ms_max)
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return False
+        return True
+
     def ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Ends]:
         wanted = list(partitions)
 
@@ -118,6 +136,21 @@ class BrokerView:
 
         starts, ends = self._door.run(both())
         return {one: Ends(starts[one].offset, ends[one].offset, ends[one].leader_epoch) for one in wanted}
+
+    def high_watermarks(self, reached: Mapping[TopicPartition, int], patience_ms: int) -> dict[TopicPartition, int]:
+        return self._door.run(self._high_watermarks(reached, patience_ms))
+
+    async def _high_watermarks(
+        self, reached: Mapping[TopicPartition, int], patience_ms: int
+    ) -> dict[TopicPartition, int]:
+        clock = self._cluster.outside.clock
+        deadline_ms = clock.monotonic_ms() + patience_ms
+        while True:
+            told = await list_offsets(self._cluster, dict.fromkeys(reached, LATEST), READ_UNCOMMITTED, self._ask_ms_max)
+            is_there = all(told[one].offset >= offset for one, offset in reached.items())
+            if is_there or clock.monotonic_ms() >= deadline_ms:
+                return {one: told[one].offset for one in reached}
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     def at_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         found = self._door.run(self._list(times_ms))
@@ -161,72 +194,17 @@ class BrokerView:
         self._door.run(self._cluster.close())
 
     def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        return self._door.run(self._epoch_ends(epochs)) if epochs else {}
-
-    async def _epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        async def ask(peer: Peer, some: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-            topics = [
-                OffsetForLeaderTopic(
-                    topic=topic,
-                    partitions=[
-                        OffsetForLeaderPartition(partition=index, leader_epoch=some[TopicPartition(topic, index)])
-                        for index in indexes
-                    ],
-                )
-                for topic, indexes in group_by_topic(list(some)).items()
-            ]
-            question = OffsetForLeaderEpochRequest(replica_id=-1, topics=topics)
-            answer = await peer.request(question, OffsetForLeaderEpochResponse)
-            return {
-                (one := TopicPartition(topic.topic, told.partition)): KafkaError(
-                    told.error_code, f"the epochs of {one} cannot be told"
-                )
-                if told.error_code
-                else told.end_offset
-                for topic in answer.topics
-                for told in topic.partitions
-            }
-
-        found = await ask_leaders(self._cluster, epochs, ask, "epochs are not known", self._ask_ms_max)
-        return {one: end if end >= 0 else None for one, end in found.items()}
+        return self._door.run(epoch_ends(self._cluster, epochs, self._ask_ms_max)) if epochs else {}
 
     def bytes_per_record(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, float]:
         return self._door.run(self._bytes_per_record(list(partitions)))
 
     async def _bytes_per_record(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
-        try:
-            starts = await self._list(dict.fromkeys(partitions, EARLIEST_LOCAL))
-        except KafkaError as error:
-            if error.code != ErrorCode.UNSUPPORTED_VERSION:
-                raise
-            starts = await self._list(dict.fromkeys(partitions, EARLIEST))  # brokers without a tier
+        starts = await self._fresh_local_starts(partitions) if self._may_have_tier else {}
+        if not starts:
+            starts = {one: told.offset for one, told in (await self._list(dict.fromkeys(partitions, EARLIEST))).items()}
         ends = await self._list(dict.fromkeys(partitions, LATEST))
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for one in partitions:
-            if (leader := self._cluster.leader(one)) is not None:
-                by_leader.setdefault(leader.node_id, []).append(one)
-        found: dict[TopicPartition, float] = {}
-        for node_id, led in by_leader.items():
-            for one, size in (await self._sizes(node_id, led)).items():
-                if one in starts and ends[one].offset > starts[one].offset and size:
-                    found[one] = size / (ends[one].offset - starts[one].offset)
-        return found
-
-    async def _sizes(self, node_id: int, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        question = DescribeLogDirsRequest(
-            topics=[
-                DescribableLogDirTopic(topic=topic, partitions=indexes)
-                for topic, indexes in group_by_topic(partitions).items()
-            ]
-        )
-        answer = await self._cluster.ask(question, DescribeLogDirsResponse, self._ask_ms_max, node_id)
-        return {
-            TopicPartition(topic.name, told.partition_index): told.partition_size
-            for result in answer.results
-            if result.error_code == ErrorCode.NONE
-            for topic in result.topics
-            for told in topic.partitions
-        }
+        return await self._sizes.ask({one: Local(starts[one], ends[one].offset) for one in partitions})
 
 
 _views: dict[tuple[int, Connection], BrokerView] = {}

@@ -6,7 +6,8 @@ topic. A checkpoint of Spark's own connector lacks it, and is gone on from.
 `@init` says where this batch begins, for the partitions where that is not the end of the batch before: all in the
 first batch, new ones later. Without it a first batch that is done again would ask anew for what was the latest offset
 then. `@log` holds topic ids and leader epochs, by which it shows when a log is not the one that was read.
-`@first` marks what nothing has been read from yet.
+`@first` marks what nothing has been read from yet. `@gone` names topics that were deleted, to tell it once; they
+keep their places.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from headrace.model import ZERO_UUID, TopicPartition
 
-INIT, LOG, FIRST = "@init", "@log", "@first"
+INIT, LOG, FIRST, GONE = "@init", "@log", "@first", "@gone"
 
 ByPartition = Mapping[TopicPartition, int]
 
@@ -27,6 +28,7 @@ class StreamOffset:
     epochs: ByPartition = field(default_factory=dict)
     begins: ByPartition = field(default_factory=dict)
     is_first: bool = False
+    gone: frozenset[str] = frozenset()
 
     @property
     def is_of_connector(self) -> bool:
@@ -49,6 +51,8 @@ class StreamOffset:
             told[LOG] = log
         if self.is_first:
             told[FIRST] = True
+        if self.gone:
+            told[GONE] = sorted(self.gone)
         return dict(sorted(told.items()))
 
     def begin_of(self, partition: TopicPartition, before: "StreamOffset") -> int | None:
@@ -69,6 +73,7 @@ def from_json(told: Mapping[str, Any]) -> StreamOffset:
             epochs=_flat({topic: known["epochs"] for topic, known in log.items() if "epochs" in known}),
             begins=_flat(told.get(INIT, {})),
             is_first=bool(told.get(FIRST, False)),
+            gone=frozenset(told.get(GONE, ())),
         )
     except (AttributeError, TypeError, KeyError, ValueError) as error:
         raise ValueError(f"{told!r} is no offset of this source nor of Spark's Kafka connector: {error}") from None

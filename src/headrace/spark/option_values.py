@@ -41,18 +41,18 @@ def choice(name: str, text: str, choices: tuple[str, ...]) -> str:
 
 
 def duration_ms(name: str, text: str) -> int:
-    return _amount(name, text, _UNITS_MS, "a time such as 500ms, 30s or 15m")
+    return _amount(name, text, _UNITS_MS, 0, "a time such as 500ms, 30s or 15m")
 
 
 def size_bytes(name: str, text: str) -> int:
-    return _amount(name, text, _UNITS_BYTES, "a number of bytes such as 1048576, 64k or 10mb")
+    return _amount(name, text, _UNITS_BYTES, 1, "a number of bytes such as 1048576, 64k or 10mb")
 
 
-def _amount(name: str, text: str, units: Mapping[str, int], what: str) -> int:
+def _amount(name: str, text: str, units: Mapping[str, int], smallest: int, what: str) -> int:
     found = _AMOUNT.fullmatch(text.strip().lower())
     unit = "" if found is None else found[2]
     unit = unit if unit in units else unit.removesuffix("s")
-    if found is None or unit not in units or int(found[1]) < 1:
+    if found is None or unit not in units or int(found[1]) < smallest:
         raise OptionRefused(f"option {name} is {what}, not {text!r}")
     return int(found[1]) * units[unit]
 

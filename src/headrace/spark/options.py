@@ -4,6 +4,7 @@ Their names come in lower case from Spark, and may be written in any.
 """
 
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -41,6 +42,7 @@ REFUSED = {
 
 POLL_MS_MAX = 120_000
 METADATA_TTL_MS = 5_000
+END_PATIENCE_MS = 5_000
 TRIGGER_DELAY_MS_MAX = 15 * 60_000
 FETCH_BYTES_MAX = 8 << 20
 PARTITION_FETCH_BYTES_MAX = 4 << 20
@@ -53,6 +55,10 @@ class Selection:
     topics: tuple[str, ...] = ()
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
+
+    def is_matched(self, topic: str) -> bool:
+        """By the pattern, if there is one."""
+        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,10 @@ class Bound:
     def is_all(self, end: int) -> bool:
         """Whether it is that end of every partition."""
         return self.end == end and self.time_ms is None and self.times_ms is None and self.offsets is None
+
+    def is_at(self, end: int, partition: TopicPartition) -> bool:
+        """Whether it is that end of this partition."""
+        return self.is_all(end) or (self.offsets is not None and self.offsets.get(partition) == end)
 
     def has(self, end: int) -> bool:
         """Whether it is that end of any."""
@@ -110,6 +120,8 @@ class SourceOptions:
     trigger_delay_ms_max: int = TRIGGER_DELAY_MS_MAX
     bytes_per_trigger_max: int | None = None
     metadata_ttl_ms: int = METADATA_TTL_MS
+    end_patience_ms: int = END_PATIENCE_MS
+    """How long a log that ends before what was read of it may come up to that again."""
     includes_headers: bool = False
     group: str | None = None
     commits_group_offsets: bool = False
@@ -125,8 +137,9 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     options = Given(given)
     options.check_known(KNOWN, REFUSED)
     _check_mode(options, mode)
-    connection = _connection(options)
-    ttl_ms = options.whole("partition.metadata.cache.ttl.ms", 0)
+    retry_ms = _retry_ms(options)
+    connection = _connection(options, retry_ms)
+    ttl_ms = options.whole_or("partition.metadata.cache.ttl.ms", METADATA_TTL_MS, smallest=-1)
     parsed = SourceOptions(
         connection=connection,
         selection=_selection(options),
@@ -140,7 +153,8 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         offsets_per_trigger_min=options.whole("minOffsetsPerTrigger"),
         trigger_delay_ms_max=options.duration_ms("maxTriggerDelay", TRIGGER_DELAY_MS_MAX),
         bytes_per_trigger_max=options.size_bytes("maxBytesPerTrigger"),
-        metadata_ttl_ms=METADATA_TTL_MS if ttl_ms is None else ttl_ms,
+        metadata_ttl_ms=max(0, ttl_ms),
+        end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
         commits_group_offsets=options.flag("commitGroupOffsets", False),
@@ -209,24 +223,29 @@ def _bound(options: Given, side: str, otherwise: int) -> Bound:
     return Bound(offsets=values.by_partition(offsets, text, EARLIEST), option=offsets)
 
 
-def _connection(options: Given) -> Connection:
-    bootstrap = options.bootstrap()
-    isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
+def _retry_ms(options: Given) -> int | None:
+    """How long offsets are asked for again, if anybody says so; what is not said is as in Spark's own connector."""
     retries = options.whole("fetchOffset.numRetries", 0)
     interval_ms = options.whole("fetchOffset.retryIntervalMs", 0)
-    ask_ms = Connection.ask_ms_max
-    if retries is not None and interval_ms is not None:
-        ask_ms = max(ask_ms, retries * interval_ms)
+    if retries is None and interval_ms is None:
+        return None
+    return (3 if retries is None else retries) * (10 if interval_ms is None else interval_ms)
+
+
+def _connection(options: Given, retry_ms: int | None) -> Connection:
+    bootstrap = options.bootstrap()
+    isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
+    ask_ms = max(Connection.ask_ms_max, retry_ms or 0)
     return Connection(
         bootstrap=bootstrap,
         client_id=options.text("kafka.client.id") or Connection.client_id,
         is_read_committed=isolation == "read_committed",
-        fetch_bytes_max=options.whole("kafka.fetch.max.bytes") or FETCH_BYTES_MAX,
-        partition_fetch_bytes_max=options.whole("kafka.max.partition.fetch.bytes") or PARTITION_FETCH_BYTES_MAX,
-        fetch_wait_ms=options.whole("kafka.fetch.max.wait.ms") or Connection.fetch_wait_ms,
-        fetch_bytes_min=options.whole("kafka.fetch.min.bytes") or 1,
-        ask_ms_max=options.whole("kafka.default.api.timeout.ms") or ask_ms,
-        poll_ms_max=options.whole("kafkaConsumer.pollTimeoutMs") or POLL_MS_MAX,
+        fetch_bytes_max=options.whole_or("kafka.fetch.max.bytes", FETCH_BYTES_MAX),
+        partition_fetch_bytes_max=options.whole_or("kafka.max.partition.fetch.bytes", PARTITION_FETCH_BYTES_MAX),
+        fetch_wait_ms=options.whole_or("kafka.fetch.max.wait.ms", Connection.fetch_wait_ms, smallest=0),
+        fetch_bytes_min=options.whole_or("kafka.fetch.min.bytes", Connection.fetch_bytes_min, smallest=0),
+        ask_ms_max=options.whole_or("kafka.default.api.timeout.ms", ask_ms),
+        poll_ms_max=options.whole_or("kafkaConsumer.pollTimeoutMs", POLL_MS_MAX),
         reads_tier=options.flag("readTier", True),
         tier_url=options.text("tierUrl"),
     )

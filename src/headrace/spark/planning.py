@@ -1,7 +1,7 @@
 """From ranges of offsets to the pieces that tasks read: none twice, none left out."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -16,6 +16,8 @@ class Range:
     topic_id: bytes
     start: int
     end: int
+    epoch: int = -1
+    """Of a leader whose log reached `end`, if that is known."""
 
     @property
     def size(self) -> int:
@@ -31,10 +33,7 @@ class Piece(InputPartition):
     def cut(self, starts: Sequence[int]) -> list["Piece"]:
         """In pieces that begin there; the first of `starts` is its own."""
         ends = [*starts[1:], self.range.end]
-        return [
-            Piece(Range(self.range.partition, self.range.topic_id, start, end))
-            for start, end in zip(starts, ends, strict=True)
-        ]
+        return [Piece(replace(self.range, start=start, end=end)) for start, end in zip(starts, ends, strict=True)]
 
     def since(self, _time_ms: int, /) -> "Piece | None":
         """What is left of it for who wants no older records; more may be left than such."""
@@ -61,7 +60,7 @@ def plan(
         found = list(by_range.get(one, ()))
         position = found[-1].range.end if found else one.start
         if position < one.end:
-            found.append(Piece(Range(one.partition, one.topic_id, position, one.end)))
+            found.append(Piece(replace(one, start=position)))
         pieces += found
     if records_max is not None:
         pieces = [part for piece in pieces for part in _cut_evenly(piece, -(-piece.range.size // records_max))]

@@ -33,6 +33,7 @@ class Pruned:
     offset_min: int = 0
     offset_end: int = _OFFSET_MAX
     time_ms_min: int | None = None
+    """Above zero."""
 
     def is_read(self, one: TopicPartition) -> bool:
         return (self.topics is None or one.topic in self.topics) and (
@@ -59,10 +60,13 @@ class Pushdown:
             return self._bound_offset(kind, value)
         if column == "timestamp" and isinstance(value, datetime) and kind in (EqualTo, GreaterThan, GreaterThanOrEqual):
             # Times need not rise with offsets: only what comes before the first hit is sure to be none.
-            time_ms = _floor_ms(value)
-            known_ms = self.pruned.time_ms_min
-            self.pruned = replace(self.pruned, time_ms_min=time_ms if known_ms is None else max(time_ms, known_ms))
+            self._begin_at(_floor_ms(value))
         return False
+
+    def _begin_at(self, time_ms: int) -> None:
+        """Brokers cannot be asked for a time before 1970: to them numbers below zero mean other things."""
+        if time_ms > 0:
+            self.pruned = replace(self.pruned, time_ms_min=max(time_ms, self.pruned.time_ms_min or time_ms))
 
     def _choose(self, column: str, chosen: Iterable[Any]) -> bool:
         right = str if column == "topic" else int

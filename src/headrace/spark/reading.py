@@ -4,28 +4,18 @@ import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from headrace.client.consumer import Consumer
-from headrace.client.fetched import Fetched
-from headrace.errors import ErrorCode, KafkaError
-from headrace.model import ZERO_UUID
-from headrace.spark.door import Door, door
+from headrace.spark.fetching import Fetching
 from headrace.spark.options import Connection
 from headrace.spark.planning import Piece, Range
 from headrace.spark.tier_planning import TierPiece
 from headrace.spark.tier_reading import read_tier
-from headrace.spark.verdicts import DataLoss, Loss, Place, aged_out, recreated, truncated
+from headrace.spark.verdicts import DataLoss
 from headrace.spark.worker_memory import keep_what_is_loaded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-
-CONSUMERS_MAX = 4
-"""Sets of brokers to which one process keeps connections and fetch sessions."""
-
-POLL_MS = 1_000
-"""How often a task that waits looks whether its topic is still the same."""
 
 
 def read(
@@ -47,7 +37,7 @@ def fetch(
     keep_what_is_loaded()
     topic, index = wanted.partition
     decoder = Decoder(schema, topic, index)
-    with _Fetching(wanted, connection) as fetching:
+    with Fetching(wanted, connection) as fetching:
         while fetching.position < wanted.end:
             try:
                 fetched = fetching.next()
@@ -64,108 +54,3 @@ def fetch(
                 aborted = AbortedRanges(Aborted(one.first_offset, one.producer_id) for one in fetched.aborted)
             yield from decoder.decode(fetched.data, fetching.position, wanted.end, aborted)
             fetching.position = fetched.end
-
-
-class _Fetching:
-    """One range, by a consumer that this process keeps for its next tasks."""
-
-    def __init__(self, wanted: Range, connection: Connection) -> None:
-        self.position = wanted.start
-        self._wanted = wanted
-        self._connection = connection
-        self._door = door()
-        self._consumer = _taken(connection, self._door)
-
-    def __enter__(self) -> "_Fetching":
-        self._door.call(lambda: self._consumer.assign([self._wanted.partition]))
-        self.move_to(self._wanted.start)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
-        """A consumer that failed is not used again."""
-        if kind is None or kind is GeneratorExit:
-            self._door.call(lambda: self._consumer.assign([]))
-            _give_back(self._connection, self._door, self._consumer)
-        else:
-            self._door.run(_close(self._consumer))
-
-    def move_to(self, offset: int) -> None:
-        self.position = offset
-        self._door.call(lambda: self._consumer.seek(self._wanted.partition, offset, self._wanted.end))
-
-    def next(self) -> Fetched:
-        """KafkaError when nothing comes for `poll_ms_max`; DataLoss."""
-        return self._door.run(self._next())
-
-    async def _next(self) -> Fetched:
-        left_ms = self._connection.poll_ms_max
-        while True:
-            try:
-                fetched = await self._consumer.poll_fetched(min(POLL_MS, left_ms))
-            except KafkaError as error:
-                loss = await self._loss(error)
-                if loss is None:
-                    raise
-                raise DataLoss(loss) from error
-            # Looked at after the fetch: what comes from a topic made anew comes after its id is known.
-            self._check_topic()
-            if fetched is not None:
-                return fetched
-            left_ms -= POLL_MS
-            if left_ms <= 0:
-                waited = f"nothing of {self._wanted.partition} came in {self._connection.poll_ms_max} ms"
-                trouble = self._consumer.trouble or f"the log does not reach offset {self.position} any more"
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{waited} (kafkaConsumer.pollTimeoutMs): {trouble}")
-
-    def _check_topic(self) -> None:
-        known = self._consumer.topic_id(self._wanted.partition.topic)
-        if known is not None and ZERO_UUID not in (known, self._wanted.topic_id) and known != self._wanted.topic_id:
-            raise DataLoss(recreated(self._wanted.partition, self.position, 0))
-
-    async def _loss(self, error: KafkaError) -> Loss | None:
-        partition = self._wanted.partition
-        if error.code != ErrorCode.OFFSET_OUT_OF_RANGE:
-            return None
-        self._check_topic()
-        start = (await self._consumer.beginning_offsets([partition]))[partition]
-        self._check_topic()
-        if self.position < start:
-            return aged_out(partition, self.position, start)
-        end = (await self._consumer.end_offsets([partition]))[partition]
-        return truncated(partition, Place(self.position, self._wanted.topic_id), end)
-
-
-_idle: dict[tuple[int, Connection], Consumer] = {}
-"""Of this process: consumers that no task uses now."""
-
-
-def _taken(connection: Connection, entrance: Door) -> Consumer:
-    consumer = _idle.pop((entrance.process_id, connection), None)
-    if consumer is not None:
-        return consumer
-    return entrance.call(
-        lambda: Consumer(
-            connection.bootstrap,
-            isolation="read_committed" if connection.is_read_committed else "read_uncommitted",
-            auto_offset_reset="none",
-            max_wait_ms=connection.fetch_wait_ms,
-            min_bytes=connection.fetch_bytes_min,
-            max_bytes=connection.fetch_bytes_max,
-            max_partition_bytes=connection.partition_fetch_bytes_max,
-            timeout_ms=connection.ask_ms_max,
-            client_id=connection.client_id,
-        )
-    )
-
-
-def _give_back(connection: Connection, entrance: Door, consumer: Consumer) -> None:
-    _idle[entrance.process_id, connection] = consumer
-    while len(_idle) > CONSUMERS_MAX:
-        process_id, oldest = next(iter(_idle))
-        gone = _idle.pop((process_id, oldest))
-        if process_id == entrance.process_id:
-            entrance.run(_close(gone))
-
-
-async def _close(consumer: Consumer) -> None:
-    await consumer.__aexit__(None, None, None)

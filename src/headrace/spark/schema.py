@@ -34,7 +34,7 @@ def source_schema(includes_headers: bool) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """OptionRefused for a column that there is not, or not of that type."""
+    """OptionRefused for a column that there is not, or not of that type, or that is named twice."""
     for column in schema.fields:
         kind = COLUMNS.get(column.name)
         if kind is None:
@@ -42,5 +42,7 @@ def check_schema(schema: StructType) -> None:
         if column.dataType.simpleString() != kind.simpleString():
             told, right = column.dataType.simpleString(), kind.simpleString()
             raise OptionRefused(f"column {column.name} is {right}, not {told}; cast it in the query")
+        if schema.names.count(column.name) > 1:
+            raise OptionRefused(f"the schema names column {column.name} twice; select it twice in the query")
     if not schema.fields:
         raise OptionRefused(f"the schema names no column; the columns are {', '.join(COLUMNS)}")

@@ -4,18 +4,20 @@ Between calls it remembers only what makes it faster or gentler; all that has to
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
+from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
-from headrace.spark.admission import Admission
+from headrace.spark.admission import RECORD_BYTES_ASSUMED, Admission
+from headrace.spark.beginning import Beginnings
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
-from headrace.spark.offsets import StreamOffset
+from headrace.spark.offsets import ByPartition, StreamOffset
 from headrace.spark.option_values import LATEST, OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
-from headrace.spark.verdicts import DataLoss, LogNow, Loss, Place, Verdict, judge
+from headrace.spark.verdicts import DataLoss, Loss
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +32,11 @@ class StreamPlanner:
         self._view = view
         self._clock = clock
         self._cold = cold
+        self._beginnings = Beginnings(options, view)
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._has_warned = False
+        self._refusal: OptionRefused | None = None  # why it is not known where the query begins
         self._admission = Admission(
             options.offsets_per_trigger_max,
             options.offsets_per_trigger_min,
@@ -40,10 +45,20 @@ class StreamPlanner:
         )
 
     def initial(self) -> StreamOffset:
+        """Spark asks this also of a query whose first batch is planned already, and what is there now may not be what
+        the options were written for: OptionRefused is left to who really begins there."""
         topics, ends = self._look()
-        begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
+        self._refusal = None
+        try:
+            begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
+        except OptionRefused as refusal:
+            self._refusal = refusal
+            return StreamOffset({}, is_first=True)
+        self._beginnings.query_begins(begins)
         ids = {topic: now.topic_id for topic, now in topics.items()}
-        return StreamOffset(begins, ids, {one: now.epoch for one, now in ends.items()}, is_first=True)
+        # Of an offset that is named and not written yet, no epoch tells where it was cut.
+        epochs = {one: now.epoch for one, now in ends.items() if begins[one] <= now.end}
+        return StreamOffset(begins, ids, epochs, is_first=True)
 
     def freeze(self) -> None:
         """The query ends when it has read what is there now."""
@@ -56,12 +71,14 @@ class StreamPlanner:
 
     def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
+        self._check_known(start)
         topics, ends = self._look()
-        begins, moved, losses = self._begins(start, topics, ends)
-        if losses:  # perhaps of a topic that was made anew since metadata was asked for
+        found = self._beginnings.find(start, topics, ends)
+        if found.losses:  # perhaps of a topic that was made anew since metadata was asked for
             topics, ends = self._look(ttl_ms=0)
-            begins, moved, losses = self._begins(start, topics, ends)
-        lost = self._accepted(losses)
+            found = self._beginnings.find(start, topics, ends, self._options.end_patience_ms)
+        lost = self._accepted(found.losses)
+        begins = found.offsets
         latest = {one: max(now.end, begins[one]) for one, now in ends.items()}
         if self._target is not None:
             # What was lost or made anew meanwhile has offsets of its own.
@@ -70,15 +87,17 @@ class StreamPlanner:
                 for one, end in latest.items()
             }
         chosen = self._admitted(begins, latest) if is_limited else latest
-        if all(chosen[one] <= begins[one] for one in chosen) and not lost:
+        is_news = bool(lost) or not found.gone <= start.gone
+        if all(chosen[one] <= begins[one] for one in chosen) and not is_news:
             return start
         ids = {topic: now.topic_id for topic, now in topics.items()}
-        shown = begins if start.is_first else {one: begins[one] for one in moved}
+        kept = _kept(start, topics, ends)
         return StreamOffset(
-            offsets={**_gone(start, topics), **chosen},
+            offsets={**kept, **chosen},
             topic_ids={**start.topic_ids, **ids},
-            epochs={one: now.epoch for one, now in ends.items()},
-            begins=shown,
+            epochs={**_only(start.epochs, kept), **{one: now.epoch for one, now in ends.items()}},
+            begins=begins if start.is_first else _only(begins, found.moved),
+            gone=frozenset(found.gone),
         )
 
     def pieces(self, start: StreamOffset, end: StreamOffset) -> list[Piece]:
@@ -94,12 +113,14 @@ class StreamPlanner:
         for one, end_offset in end.offsets.items():
             begin = begins.get(one, end.begin_of(one, start))
             if begin is not None and begin < end_offset:
-                ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset))
+                epoch = end.epochs.get(one, -1)
+                ranges.append(Range(one, known.get(one.topic, bytes(16)), begin, end_offset, epoch))
         return plan(ranges, self._options.partitions_min, self._options.records_per_partition_max, self._cold)
 
     def _begins_of_connector(self, start: StreamOffset, end: StreamOffset) -> dict[TopicPartition, int]:
         """Of a batch that Spark's own connector has planned and not finished: where new partitions begin, of which it
         does not write that down. OptionRefused for its first batch, if that began at what was the latest offset."""
+        self._check_known(start)
         if start.is_first and self._options.starting.has(LATEST):
             raise OptionRefused(
                 "the first batch of this checkpoint was begun by Spark's own connector and not finished, and where it "
@@ -109,44 +130,27 @@ class StreamPlanner:
         new = [one for one in end.offsets if one not in start.offsets]
         return {one: now.start for one, now in self._view.ends(new).items()} if new else {}
 
+    def _check_known(self, start: StreamOffset) -> None:
+        if self._refusal is not None and start.is_first and not start.offsets:
+            raise self._refusal
+
     def _topics(self, ttl_ms: int | None = None) -> dict[str, TopicNow]:
         ttl_ms = self._options.metadata_ttl_ms if ttl_ms is None else ttl_ms
         return self._view.topics(self._options.selection, ttl_ms)
 
     def _look(self, ttl_ms: int | None = None) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
-        topics = self._topics(ttl_ms)
-        self._seen = topics, self._view.ends(selected(self._options.selection, topics))
-        return self._seen
-
-    def _begins(
-        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
-    ) -> tuple[dict[TopicPartition, int], set[TopicPartition], list[Loss]]:
-        """Where the batch begins; the partitions where that is not where the one before ended; and what is lost.
-
-        A new partition is read from its beginning.
-        """
-        begins: dict[TopicPartition, int] = {}
-        moved = set()
-        losses = []
-        epoch_ends = self._epoch_ends(start, topics, ends)
-        for one, now in ends.items():
-            offset = start.offsets.get(one)
-            if offset is None:
-                begins[one] = now.start
-                moved.add(one)
-                continue
-            place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
-            state = LogNow(topics[one.topic].topic_id, now.start, now.end, epoch_ends.get(one))
-            loss = judge(one, place, state)
-            begins[one] = offset
-            if loss is None:
-                continue
-            begins[one] = loss.resume_at
-            moved.add(one)
-            if start.is_first and self._options.starting.offsets is None and loss.verdict is Verdict.AGED_OUT:
-                continue  # whoever wants all there is misses nothing that was there when the query began to read
-            losses.append(loss)
-        return begins, moved, losses
+        selection = self._options.selection
+        for ttl in (ttl_ms, 0, 0):
+            topics = self._topics(ttl)
+            try:
+                self._seen = topics, self._view.ends(selected(selection, topics))
+                return self._seen
+            except KafkaError as error:
+                # Of those that a pattern found one may have been deleted since.
+                if selection.pattern is None or error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                    raise
+                failure = error
+        raise failure
 
     def _accepted(self, losses: list[Loss]) -> set[TopicPartition]:
         """DataLoss for the first, unless the query is to go on."""
@@ -156,19 +160,6 @@ class StreamPlanner:
             log.warning("%s", loss)
         return {loss.partition for loss in losses}
 
-    def _epoch_ends(
-        self, start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
-    ) -> dict[TopicPartition, int | None]:
-        """Only of partitions that have had another leader since: of the others nothing can have been cut."""
-        asked = {
-            one: epoch
-            for one, epoch in start.epochs.items()
-            if one in ends
-            and 0 <= epoch < ends[one].epoch
-            and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
-        }
-        return self._view.epoch_ends(asked) if asked else {}
-
     def _admitted(
         self, begins: Mapping[TopicPartition, int], latest: dict[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
@@ -176,12 +167,35 @@ class StreamPlanner:
             return latest
         sizes = {}
         if self._admission.bytes_max is not None:
-            sizes = self._view.bytes_per_record([one for one in latest if latest[one] > begins[one]])
+            sizes = self._record_bytes([one for one in latest if latest[one] > begins[one]])
         # Who is to end has nothing to wait for: what is left out now would not be read.
         may_wait = self._target is None
         return self._admission.ends(begins, latest, sizes, self._clock.monotonic_ms(), may_wait=may_wait)
 
+    def _record_bytes(self, partitions: list[TopicPartition]) -> dict[TopicPartition, float]:
+        sizes = self._view.bytes_per_record(partitions) if partitions else {}
+        if partitions and not sizes and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "brokers do not tell how large records of %s are: for maxBytesPerTrigger each counts as %d bytes",
+                partitions[0],
+                RECORD_BYTES_ASSUMED,
+            )
+        return sizes
 
-def _gone(start: StreamOffset, topics: Mapping[str, TopicNow]) -> dict[TopicPartition, int]:
-    """Partitions of topics that a pattern does not find any more keep their places, in case they come back."""
-    return {one: offset for one, offset in start.offsets.items() if one.topic not in topics}
+
+def _only(numbers: ByPartition, some: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    return {one: numbers[one] for one in some if one in numbers}
+
+
+def _kept(
+    start: StreamOffset, topics: Mapping[str, TopicNow], ends: Mapping[TopicPartition, Ends]
+) -> dict[TopicPartition, int]:
+    """Partitions that are not read now keep their places, in case they are again: of topics that a pattern does not
+    find, and those that nobody asks for any more. Not those of a topic that was made anew."""
+    return {
+        one: offset
+        for one, offset in start.offsets.items()
+        if one not in ends
+        and (one.topic not in topics or start.topic_ids.get(one.topic) in (None, topics[one.topic].topic_id))
+    }

@@ -1,4 +1,4 @@
-"""What became of records that were to be read and are not there: one of four things, each with its own sentence."""
+"""What became of records that were to be read and are not there: one of five things, each with its own sentence."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -11,6 +11,8 @@ class Verdict(Enum):
     """Deleted before they were read, by retention or by DeleteRecords."""
     RECREATED = "RECREATED"
     """The topic was deleted and made anew: what was read is of another log."""
+    GONE = "GONE"
+    """The topic was deleted."""
     TRUNCATED = "TRUNCATED"
     """The log was cut below what was read, as an unclean election does."""
     NOT_YET = "NOT_YET"
@@ -24,6 +26,7 @@ class Place:
     offset: int
     topic_id: bytes | None = None
     epoch: int | None = None
+    """Of a leader whose log reached as far."""
     is_read: bool = True
     """Whether all before it was there once; not if somebody only named the offset."""
 
@@ -33,6 +36,7 @@ class LogNow:
     topic_id: bytes
     start: int
     end: int
+    """The high watermark, for who has read up to a place: what is committed may end before it."""
     epoch_end: int | None = None
     """Where the place's epoch, or the last one before it, ends now; None if that was not asked for or is not known."""
 
@@ -64,12 +68,12 @@ def judge(partition: TopicPartition, place: Place, log: LogNow) -> Loss | None:
         return recreated(partition, place.offset, log.start)
     if place.offset < log.start:
         return aged_out(partition, place.offset, log.start)
-    cut_at = log.end if log.epoch_end is None else min(log.end, log.epoch_end)
-    if place.offset <= cut_at:
+    if log.epoch_end is not None:
+        # Where the log ends for readers tells nothing then: after a clean election it may be behind for a while.
+        return truncated(partition, place, max(log.start, log.epoch_end)) if log.epoch_end < place.offset else None
+    if place.offset <= log.end:
         return None
-    if not place.is_read:
-        return not_yet(partition, place.offset, log.end)
-    return truncated(partition, place, cut_at)
+    return truncated(partition, place, log.end) if place.is_read else not_yet(partition, place.offset, log.end)
 
 
 def _is_another(place: Place, log: LogNow) -> bool:
@@ -85,6 +89,14 @@ def recreated(partition: TopicPartition, offset: int, start: int) -> Loss:
     return Loss(Verdict.RECREATED, partition, text, start)
 
 
+def gone(partition: TopicPartition, offset: int, resume_at: int) -> Loss:
+    text = (
+        f"topic {partition.topic!r} was deleted, and of {partition} only what is before offset {offset} is known to be "
+        f"read: the rest is lost. Set failOnDataLoss to false to go on without it"
+    )
+    return Loss(Verdict.GONE, partition, text, resume_at)
+
+
 def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
     text = (
         f"records of {partition} from offset {offset} to {start - 1} were deleted, by retention or on request, before "
@@ -97,9 +109,9 @@ def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
 def truncated(partition: TopicPartition, place: Place, cut_at: int) -> Loss:
     doubt = "" if place.topic_id else ", or the topic was made anew: this checkpoint holds no topic id to tell"
     text = (
-        f"{partition} had been read up to offset {place.offset}, and of that only what is before {cut_at} is left: an "
-        f"unclean election cut the log{doubt}. See unclean.leader.election.enable; set failOnDataLoss to false to read "
-        f"on what was written there since, from offset {cut_at}"
+        f"{partition} had reached offset {place.offset}, and of that only what is before {cut_at} is left: an unclean "
+        f"election cut the log{doubt}. See unclean.leader.election.enable; set failOnDataLoss to false to read on what "
+        f"was written there since, from offset {cut_at}"
     )
     return Loss(Verdict.TRUNCATED, partition, text, cut_at)
 

@@ -4,7 +4,12 @@ What is called for each record gets the addresses of its arrays: of an array tha
 references, with locks that cost more than the rest of a record.
 """
 
-from collections.abc import Callable
+import os
+import stat
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -16,8 +21,36 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def compiled(function: F) -> F:
-    """Compiled when it is called first, and kept beside the source for the next process."""
+    """Compiled when it is called first, which takes seconds, and kept for the next process: beside the source or in
+    the user's cache; where neither can be written to, among temporary files; and where that cannot be, not at all."""
+    try:
+        return _kept(function)
+    except RuntimeError:  # no place to keep it
+        try:
+            with _kept_among_temporary_files():
+                return _kept(function)
+        except (RuntimeError, OSError):
+            return cast(F, numba.njit(nogil=True)(function))
+
+
+def _kept(function: F) -> F:
     return cast(F, numba.njit(cache=True, nogil=True)(function))
+
+
+@contextmanager
+def _kept_among_temporary_files() -> Iterator[None]:
+    """OSError unless the directory is this user's alone: what is loaded from there is run."""
+    path = Path(tempfile.gettempdir()) / f"headrace-compiled-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise PermissionError(f"{path} is not this user's alone")
+    config: Any = numba.config
+    before, config.CACHE_DIR = config.CACHE_DIR, str(path)
+    try:
+        yield
+    finally:
+        config.CACHE_DIR = before
 
 
 @compiled
