@@ -14,6 +14,7 @@ from headrace.client import Admin, CommitGroups, Consumer
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
 from headrace.spark import task
+from headrace.spark.committing import SecondWrite
 from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.foreach_batch import foreach_batch
 from headrace.spark.messages import Written
@@ -138,9 +139,8 @@ class Frame:
 
 def test_foreach_batch_writes_a_batch_once_however_often_it_is_run(cluster: Cluster, spark: Spark) -> None:
     write: Any = foreach_batch(cluster.bootstrap, "t", checkpoint_location="/checkpoints/counts")
-    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1"}
-    for batch_id in (0, 1, 1):
-        spark.properties[task.BATCH_ID] = str(batch_id)
+    for run, batch_id in (("run1", 0), ("run1", 1), ("run2", 1)):
+        spark.properties = {task.QUERY_ID: "q", task.RUN_ID: run, task.BATCH_ID: str(batch_id)}
         write(Frame(spark, b"%d" % batch_id), batch_id)
     assert readable(cluster.bootstrap) == [b"0", b"1"]
     with pytest.raises(task.ContextMissing, match="which batch it is: 1, or 2"):
@@ -153,6 +153,36 @@ def test_two_writes_of_one_query_to_one_topic_have_scopes_of_their_own(cluster: 
         write: Any = foreach_batch(cluster.bootstrap, "t", scope=scope, checkpoint_location="/checkpoints/counts")
         write(Frame(spark, scope.encode()), 0)
     assert readable(cluster.bootstrap) == [b"one", b"two"]
+
+
+@pytest.mark.parametrize("options", [{}, {"scope": "shared"}])
+def test_a_second_write_of_a_batch_under_one_scope_is_refused_and_not_dropped_in_silence(
+    cluster: Cluster, spark: Spark, options: dict[str, str]
+) -> None:
+    def run(name: str, *scopes: str | None) -> None:
+        spark.properties = {task.QUERY_ID: "q", task.RUN_ID: name, task.BATCH_ID: "0"}
+        for at, scope in enumerate(scopes):
+            given = options if scope is None else {"scope": scope}
+            write: Any = foreach_batch(cluster.bootstrap, "t", checkpoint_location="/c", options=given)
+            write(Frame(spark, b"write %d" % at), 0)
+
+    with pytest.raises(SecondWrite, match=r"batch 0 of query q .* give each write an option scope of its own"):
+        run("run1", None, None)
+    assert readable(cluster.bootstrap) == [b"write 0"]
+    run("run2", None, "second")
+    assert readable(cluster.bootstrap) == [b"write 0", b"write 1"]
+
+
+def test_two_writes_of_a_batch_at_the_same_time_are_not_taken_for_one(cluster: Cluster, spark: Spark) -> None:
+    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1", task.BATCH_ID: "0"}
+    given = {"checkpointLocation": "/c", "foreachBatchId": "0"}
+    one, two = sink(cluster, VALUE, **given), sink(cluster, VALUE, **given)
+    written = [[wrote(each.write(batches([value])))] for each, value in ((one, b"one"), (two, b"two"))]
+    one.commit(list(written[0]))
+    one.commit(list(written[0]))  # as when the answer was lost
+    with pytest.raises(SecondWrite):
+        two.commit(list(written[1]))
+    assert readable(cluster.bootstrap) == [b"one"]
 
 
 def test_foreach_batch_says_at_once_what_it_needs() -> None:

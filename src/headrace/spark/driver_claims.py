@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headrace.client.commit_group import Last
 from headrace.errors import ErrorCode, KafkaError
 from headrace.own import AlreadyOwned, Ownership, OwnershipLost, claim
+from headrace.spark.run_name import read_run_name
 from headrace.spark.task import Group
 
 log = logging.getLogger(__name__)
@@ -33,11 +34,6 @@ class Driver(NamedTuple):
     host: str
     run_id: str
     app_start_ms: int
-
-    @property
-    def run_name(self) -> str:
-        """As brokers keep it with the last batch."""
-        return f"{self.run_id}@{self.host}"
 
     @property
     def client_id(self) -> str:
@@ -75,7 +71,7 @@ class DriverClaims:
     async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> None:
         """NewerDriver when the query belongs to somebody else. `last`: of its batches, as it is known just now."""
         known = self._claims.get((bootstrap, _resource(group)))
-        has_had_it = last.run_id == driver.run_name or (known is not None and known.run_id == driver.run_id)
+        has_had_it = _run_of(last) == driver.run_id or (known is not None and known.run_id == driver.run_id)
         try:
             await self._claim(bootstrap, group, driver, last, has_had_it)
         except NewerDriver:
@@ -89,7 +85,7 @@ class DriverClaims:
 
     async def _claim(self, bootstrap: str, group: Group, driver: Driver, last: Last, has_had_it: bool) -> None:
         resource = _resource(group)
-        is_behind = last.batch_id >= group.batch_id and last.run_id != driver.run_name
+        is_behind = last.batch_id >= group.batch_id and _run_of(last) != driver.run_id
         generation: int | None = None
         for _ in range(TRIES):
             stack = AsyncExitStack()
@@ -108,7 +104,7 @@ class DriverClaims:
                 continue
             if has_had_it and is_behind:  # it came and went again
                 await stack.aclose()
-                raise NewerDriver(group.query_id, (last.run_id or "").partition("@")[2] or "another machine")
+                raise NewerDriver(group.query_id, read_run_name(last.run_id or "").host or "another machine")
             await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
             self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack)
             while len(self._claims) > CLAIMS_MAX:
@@ -120,6 +116,10 @@ class DriverClaims:
         dropped = self._claims.pop((bootstrap, resource), None)
         if dropped is not None:
             await dropped.stack.aclose()
+
+
+def _run_of(last: Last) -> str | None:
+    return None if last.run_id is None else read_run_name(last.run_id).run_id
 
 
 def _resource(group: Group) -> str:
