@@ -225,6 +225,37 @@ def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(
     )
 
 
+def test_whoever_moved_a_checkpoint_is_told_the_scope_of_the_very_topic(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    """Of a query that writes two topics, or wrote another one before."""
+    other = f"{topic}-other"
+    make_topic(broker.bootstrap, other, 2)
+    for name in (topic, other):
+        one = query("run1", topic=name)
+        one.commit(one.batch(0), 0)
+    for name in (other, topic):
+        moved = query("run2", topic=name, checkpointLocation="/elsewhere")
+        again = moved.batch(0)
+        with pytest.raises(MovedCheckpoint) as raised:
+            moved.commit(again, 0)
+        moved.sink().abort(list(again), 0)
+        old_scope = str(raised.value).split("give option scope=")[1].split()[0]
+        goes_on = query("run3", topic=name, checkpointLocation="/elsewhere", scope=old_scope)
+        goes_on.commit(goes_on.batch(0), 0)
+        goes_on.commit(goes_on.batch(1), 1)
+        assert readable(broker.bootstrap, name) == [b"0.0 run1", b"0.1 run1", b"1.0 run3", b"1.1 run3"]
+
+
+def test_a_scope_that_was_given_once_is_asked_for_again(query: Queries) -> None:
+    one, without = query("run1", scope="given"), query("run2")
+    one.commit(one.batch(0), 0)
+    again = without.batch(0)
+    with pytest.raises(MovedCheckpoint, match="with option scope=given before: give it again"):
+        without.commit(again, 0)
+    without.sink().abort(list(again), 0)
+
+
 def test_the_same_place_may_be_written_in_several_ways_and_the_topic_may_change(
     broker: Cluster, topic: str, query: Queries
 ) -> None:
