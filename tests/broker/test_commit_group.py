@@ -370,27 +370,6 @@ def test_there_is_a_bound_for_the_open_attempts_of_a_batch_and_one_for_queries(
     run(scenario, {"commit.group.max.attempts": "2"})
 
 
-@pytest.mark.parametrize("retention_ms", [-1, 20_000])
-def test_the_last_batch_is_remembered_for_ever_unless_somebody_says_for_how_long(retention_ms: int) -> None:
-    settings = {
-        "commit.group.retention.ms": str(retention_ms),
-        "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
-    }
-
-    async def scenario(trio: Trio) -> None:
-        task = await written(trio, 3, b"1")
-        assert not await committed(trio, 3, task)
-        await asyncio.sleep(15)
-        assert await last_committed(trio) == 3
-        await asyncio.sleep(15)
-        expected = 3 if retention_ms < 0 else -1
-        assert await last_committed(trio) == expected
-        trio.world.nodes[await coordinator_of(trio) - 1].kill()
-        assert await last_committed(trio) == expected
-
-    run(scenario, settings)
-
-
 def test_what_happened_to_an_attempt_while_a_large_batch_was_written_out_counts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -209,6 +209,7 @@ LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
         ({"kafka.compression.type": "brotli"}, "option kafka.compression.type is none or gzip"),
         ({"scope": "a b"}, "option scope has 1 to 64 of the characters"),
         ({"scope": "headrace.places"}, "option scope has"),
+        ({"scope": "headrace.jobs"}, "option scope has"),
         ({"kafka.enable.idempotence": "false"}, "needs deliveryGuarantee=at_least_once"),
     ],
 )

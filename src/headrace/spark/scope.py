@@ -12,12 +12,16 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from headrace.client.commit_group import CommitGroups
+from headrace.core import transactional_id
 from headrace.core.transactional_id import SCOPE_FORM, is_scope
 from headrace.spark.option_values import OptionRefused
 
-PLACES = "headrace.places"
+PLACES = transactional_id.PLACES
 """The scope under which the place of each query and topic is kept, as the run of its batch 0: whoever comes first
 writes it."""
+
+RESERVED = (PLACES, transactional_id.JOBS)
+"""Scopes that nobody can be given."""
 
 _HASH_CHARS = 16
 _PATH_CHARS_MAX = 40
@@ -40,7 +44,7 @@ def scope_of(given: str | None, checkpoint: str | None, topic: str | None) -> Sc
     path = None if checkpoint is None else _plain(checkpoint)
     place = None if path is None else _hashed(path)
     if given is not None:
-        if not is_scope(given) or given == PLACES:
+        if not is_scope(given) or given in RESERVED:
             raise OptionRefused(f"option scope has {SCOPE_FORM}, not {given!r}")
         return Scope(given, place, path or "", True, _hashed(topic or ""))
     if path is None:
