@@ -8,7 +8,8 @@ import pytest
 
 from headrace.errors import KafkaError
 from headrace.spark import task, writing
-from headrace.spark.driver_claims import DriverClaims, NewerDriver
+from headrace.spark.door import door
+from headrace.spark.driver_claims import DriverClaims, NewerDriver, OlderCheckpoint
 from headrace.spark.scope import MovedCheckpoint
 from headrace.testing import Cluster
 from tests.spark.filling import make_topic
@@ -46,9 +47,21 @@ class There(Query):
 
 
 @pytest.fixture
-def query(broker: Cluster, topic: str, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Queries:
+def processes() -> dict[str, DriverClaims]:
+    return {}
+
+
+@pytest.fixture
+def end(processes: dict[str, DriverClaims]) -> Callable[[str], None]:
+    """Of a process that commits."""
+    return lambda name: door().run(processes.pop(name).close())
+
+
+@pytest.fixture
+def query(
+    broker: Cluster, topic: str, spark: Spark, processes: dict[str, DriverClaims], monkeypatch: pytest.MonkeyPatch
+) -> Queries:
     """Each run has a process of its own that commits."""
-    processes: dict[str, DriverClaims] = {}
     current = [""]
     monkeypatch.setattr(
         "headrace.spark.committing.claims_of",
@@ -200,6 +213,41 @@ def test_a_newer_driver_replays_a_batch_of_one_that_lives(query: Queries) -> Non
     new.commit(new.batch(0), 0)
     with pytest.raises(NewerDriver):
         old.commit(old.batch(1), 1)
+
+
+@pytest.mark.parametrize("process", ["the same", "another"])
+def test_an_older_checkpoint_is_refused_before_its_rows_are_taken_for_written(
+    process: str, broker: Cluster, topic: str, query: Queries, end: Callable[[str], None]
+) -> None:
+    """As of a backup that was restored: batches have their numbers again, and other rows."""
+    one = query("run1", process="the same")
+    for batch_id in range(5):
+        one.commit(one.batch(batch_id), batch_id)
+    if process != "the same":
+        end("the same")
+    for run in ("run2", "run3"):  # however often it is started
+        older = query(run, process=process)
+        with pytest.raises(OlderCheckpoint, match=r"batch 2 of .* comes, and batch 4 was written before, by run run1"):
+            older.commit(older.batch(2), 2)
+    all_again = query("run4", process=process, scope="restored")
+    all_again.commit(all_again.batch(2), 2)
+    newest = query("run5", process=process)
+    newest.commit(newest.batch(4), 4)
+    newest.commit(newest.batch(5), 5)
+    expected = [*((n, b"run1") for n in range(5)), (2, b"run4"), (5, b"run5")]
+    assert readable(broker.bootstrap, topic) == sorted(
+        b"%d.%d %s" % (n, at, who) for n, who in expected for at in (0, 1)
+    )
+
+
+def test_only_the_first_batch_of_a_run_can_have_been_written_by_another_one(query: Queries) -> None:
+    """One that lives and is displaced may have gone on meanwhile."""
+    one, two = query("run1"), query("run2", started_ms=2_000)
+    for batch_id in range(3):
+        one.commit(one.batch(batch_id), batch_id)
+    two.commit(two.batch(1), 1)
+    with pytest.raises(OlderCheckpoint):
+        two.commit(two.batch(2), 2)
 
 
 def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headrace.client.commit_group import BatchRefused, CommitGroups, Decided, Handle
 from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.door import door
-from headrace.spark.driver_claims import Driver, DriverClaims
+from headrace.spark.driver_claims import Driver, DriverClaims, OlderCheckpoint
 from headrace.spark.kept import claims_of, groups_of, offers_groups
 from headrace.spark.messages import Written
 from headrace.spark.run_name import RunName, host_name, read_run_name, write_of
@@ -106,13 +106,14 @@ async def _commit(
     driver: Driver,
     handles: Sequence[Handle],
 ) -> None:
-    if not await claims.holds(options.bootstrap, group, driver):
+    is_first = not await claims.holds(options.bootstrap, group, driver)
+    if is_first:
         await check_place(groups, options.scope(), group.query_id)
         await claims.take(options.bootstrap, group, driver, await groups.last(group.scope, group.query_id))
     name = RunName(driver.run_id, driver.host, write_of(handles))
     decided = await _decide(groups, group, str(name), handles, options.transaction_ms_max)
     if decided.already:
-        _check_who_did(decided, group, name)
+        _check_who_did(decided, group, name, is_first)
 
 
 async def _decide(
@@ -128,13 +129,16 @@ async def _decide(
         ) from refused
 
 
-def _check_who_did(decided: Decided, group: Group, mine: RunName) -> None:
-    """Of a batch that had been committed before. SecondWrite if it was this run, and not by a call whose answer was
-    lost."""
+def _check_who_did(decided: Decided, group: Group, mine: RunName, is_first: bool) -> None:
+    """Of a batch that had been committed before. That is well if this very call did it, whose answer was lost, or if it
+    is the first one of a run: Spark does a batch again of which it does not know the end, and no other one."""
     did = read_run_name(decided.run_id or "")
+    if did.run_id != mine.run_id and not is_first:
+        raise OlderCheckpoint(group, decided.last_committed, did)
     if did.run_id == mine.run_id and did.write != mine.write and decided.last_committed == group.batch_id:
         raise SecondWrite(group)
-    log.info("batch %d of query %s was committed before, by run %s", group.batch_id, group.query_id, did.run_id)
+    level = logging.WARNING if decided.last_committed > group.batch_id else logging.INFO
+    log.log(level, "batch %d of query %s was committed before, by run %s", group.batch_id, group.query_id, did.run_id)
 
 
 def _group_of(written: Sequence[Written]) -> Group | None:

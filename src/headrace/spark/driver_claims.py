@@ -3,7 +3,8 @@
 What is committed does not depend on it, a batch is committed once whoever asks for it. But two drivers on one
 checkpoint write all rows twice for nothing, so the older one is stopped, and told by whom.
 
-A driver that comes first takes over, whoever has the query. One that has had it does not: it was taken from it.
+A driver that comes first takes over, whoever has the query. One that has had it does not: it was taken from it. And one
+that comes with an older checkpoint, restored from a backup, is stopped before its rows are taken for written.
 """
 
 import asyncio
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from headrace.client.commit_group import Last
 from headrace.errors import ErrorCode, KafkaError
 from headrace.own import AlreadyOwned, Ownership, OwnershipLost, claim
-from headrace.spark.run_name import read_run_name
+from headrace.spark.run_name import RunName, read_run_name
 from headrace.spark.task import Group
 
 log = logging.getLogger(__name__)
@@ -51,6 +52,20 @@ class NewerDriver(KafkaError):
         )
 
 
+class OlderCheckpoint(KafkaError):
+    """A checkpoint that is behind what was written by more than the one batch that is done again after a crash."""
+
+    def __init__(self, group: Group, last: int, run: RunName) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"the checkpoint is older than what was written: batch {group.batch_id} of query {group.query_id} comes, "
+            f"and batch {last} was written before, by run {run.run_id} on {run.host or 'another machine'}. Rows that "
+            "differ from those of then would be lost, so nothing is written: go on with the checkpoint of then; or "
+            "give option scope=<another name>, and all from here on is written, what was written before too; or, if "
+            "another driver works on this checkpoint, let only one of them run",
+        )
+
+
 class _Claim(NamedTuple):
     run_id: str
     ownership: Ownership
@@ -69,14 +84,20 @@ class DriverClaims:
         return known is not None and known.run_id == driver.run_id and await _is_held(known.ownership)
 
     async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> None:
-        """NewerDriver when the query belongs to somebody else. `last`: of its batches, as it is known just now."""
+        """NewerDriver when the query belongs to somebody else, OlderCheckpoint when it belongs to nobody and is further
+        than this driver. `last`: of its batches, as it is known just now."""
         known = self._claims.get((bootstrap, _resource(group)))
-        has_had_it = _run_of(last) == driver.run_id or (known is not None and known.run_id == driver.run_id)
+        if known is not None and known.run_id != driver.run_id:  # an application has one run of a query at a time
+            await self._drop(bootstrap, _resource(group))
+            known = None
+        has_had_it = _run_of(last) == driver.run_id or known is not None
         try:
             await self._claim(bootstrap, group, driver, last, has_had_it)
-        except NewerDriver:
+        except (NewerDriver, OlderCheckpoint):
             raise
         except KafkaError as error:
+            if last.batch_id > group.batch_id:
+                raise _older(group, last) from error
             log.warning("query %s is not owned, and goes on without: %s", group.query_id, error)
 
     async def close(self) -> None:
@@ -87,6 +108,7 @@ class DriverClaims:
         resource = _resource(group)
         is_behind = last.batch_id >= group.batch_id and _run_of(last) != driver.run_id
         generation: int | None = None
+        has_displaced = False
         for _ in range(TRIES):
             stack = AsyncExitStack()
             claiming = claim(
@@ -96,15 +118,19 @@ class DriverClaims:
                 ownership = await stack.enter_async_context(claiming)
             except AlreadyOwned as refused:
                 owner = None if refused.owner is None else read_client_id(refused.owner.client_id)
+                has_displaced = has_displaced or owner is None or owner.run_id != driver.run_id
                 if owner is not None and owner.run_id != driver.run_id:
                     if has_had_it or (is_behind and owner.app_start_ms > driver.app_start_ms):
                         raise NewerDriver(group.query_id, owner.host) from None
                     log.info("query %s is taken over from the driver on %s", group.query_id, owner.host)
                 generation = refused.generation
                 continue
-            if has_had_it and is_behind:  # it came and went again
+            if has_had_it and is_behind:  # another one came and went again
                 await stack.aclose()
                 raise NewerDriver(group.query_id, read_run_name(last.run_id or "").host or "another machine")
+            if last.batch_id > group.batch_id and not has_displaced:  # who was displaced may just have gone on
+                await stack.aclose()
+                raise _older(group, last)
             await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
             self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack)
             while len(self._claims) > CLAIMS_MAX:
@@ -116,6 +142,10 @@ class DriverClaims:
         dropped = self._claims.pop((bootstrap, resource), None)
         if dropped is not None:
             await dropped.stack.aclose()
+
+
+def _older(group: Group, last: Last) -> OlderCheckpoint:
+    return OlderCheckpoint(group, last.batch_id, read_run_name(last.run_id or ""))
 
 
 def _run_of(last: Last) -> str | None:
