@@ -23,7 +23,7 @@ from headrace.spark.scope import Scope
 from headrace.spark.sink import ForeachBatchSink
 from headrace.spark.write_options import write_options
 from headrace.testing import Cluster
-from tests.spark.filling import make_topic
+from tests.spark.filling import delete_topic, make_topic
 from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, readable, spark, wrote
 
 __all__ = ["spark"]
@@ -255,6 +255,23 @@ def test_a_row_may_name_a_partition_that_its_topic_got_since_the_process_asked(c
     assert readable(cluster.bootstrap) == [b"2", b"4"]
     with pytest.raises(KafkaError, match="it has 5, from 0 on"):
         write(5)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_that_was_deleted_does_not_come_back_when_its_process_writes_another(cluster: Cluster) -> None:
+    async def topics() -> set[str]:
+        async with Admin(cluster.bootstrap) as admin:
+            return set(await admin.list_topics())
+
+    def write(topic: str) -> None:
+        job = sink(cluster, topic=topic)
+        job.commit([job.write(batches([b"x"]))])
+
+    make_topic(cluster.bootstrap, "u")
+    write("t")
+    delete_topic(cluster.bootstrap, "t")
+    write("u")
+    assert "t" not in asyncio.run(topics())
 
 
 def test_columns_that_the_sink_does_not_know_are_left_out() -> None:

@@ -188,6 +188,8 @@ class Writing:
 
     async def _begun(self) -> Producer:
         options = self._options
+        cluster = await cluster_of(self._door, options.bootstrap, options.client_id)
+        cluster.lose_interest()
         producer = Producer(
             options.bootstrap,
             buffer_bytes=max(BUFFER_BYTES, 2 * (options.batch_bytes or 0)),
@@ -196,7 +198,7 @@ class Writing:
             transactional_id=self._name,
             transaction_timeout_ms=options.transaction_ms_max,
             client_id=options.client_id,
-            cluster=await cluster_of(self._door, options.bootstrap, options.client_id),
+            cluster=cluster,
         )
         await producer.__aenter__()
         if self._name is not None:
