@@ -6,7 +6,7 @@ import pytest
 
 from headrace.broker.coordinators.queries import JOB_KEPT_TIMES
 from headrace.core.commit_group import Op
-from headrace.core.transactional_id import JOBS
+from headrace.core.transactional_id import JOBS, PLACES
 from headrace.wire.messages.commit_group import CommitGroupRequest, CommitGroupResponse
 from tests.broker.batch_driver import QUERY, SCOPE, Task, committed, last_committed, written
 from tests.broker.trio import Scenario, Trio, play
@@ -69,3 +69,31 @@ def test_a_batch_job_is_forgotten_when_none_of_its_tasks_can_be_left_and_a_query
         assert await queries_at_coordinator(trio) == {f"hr1:{SCOPE}:{QUERY}": 0}
 
     run(scenario, {"transaction.max.timeout.ms": str(LASTS_S_MAX * 1_000)})
+
+
+def test_the_place_of_a_checkpoint_is_remembered_while_somebody_asks_for_it_and_not_much_longer() -> None:
+    """It is written once, when its query begins, and a query may run for years."""
+
+    async def asked(trio: Trio, query: str) -> bool:
+        """Whether it was known. If not it is now."""
+        request = CommitGroupRequest(op=Op.COMMIT, scope=PLACES, query_id=query, batch_id=0, run_id="place")
+        answer = await Owner(trio).ask(request, CommitGroupResponse)
+        assert answer.error_code == 0
+        return answer.decided
+
+    async def scenario(trio: Trio) -> None:
+        for query in ("runs on", "has ended"):
+            assert not await asked(trio, query)
+        for _ in range(3):
+            await asyncio.sleep(15)
+            assert await asked(trio, "runs on")
+        assert await queries_at_coordinator(trio) == {f"hr1:{PLACES}:runs on": 0}
+        await asyncio.sleep(15)
+        trio.world.nodes[await coordinator_of(trio) - 1].kill()
+        await coordinator_of(trio)
+        await asyncio.sleep(15)
+        assert await asked(trio, "runs on")
+        await asyncio.sleep(25)
+        assert not await asked(trio, "runs on")
+
+    run(scenario, {"commit.group.retention.ms": "20000"})

@@ -1,5 +1,6 @@
 """The sink of a stream, step by step as Spark takes them, against a broker in this process."""
 
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
@@ -271,6 +272,26 @@ def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(
     assert readable(broker.bootstrap, topic) == sorted(
         [b"0.0 run1", b"0.1 run1", b"1.0 run3", b"1.1 run3", b"0.0 run4", b"0.1 run4"]
     )
+
+
+def test_a_query_that_runs_on_keeps_its_place_where_brokers_forget(
+    spark: Spark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.spark.driver_claims.PLACE_AGAIN_MS", 100)
+    forgetful = {
+        "commit.group.retention.ms": "1000",
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "100",
+    }
+    with Cluster(settings={**SETTINGS, **forgetful}) as broker:
+        make_topic(broker.bootstrap, "t", 1)
+        given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "t", "checkpointLocation": "/original"}
+        one = Query(spark, "run1", given)
+        for batch_id in range(6):
+            one.commit(one.batch(batch_id), batch_id)
+            time.sleep(0.4)
+        copied = Query(spark, "run2", {**given, "checkpointLocation": "/copy"})
+        with pytest.raises(MovedCheckpoint):
+            copied.commit(copied.batch(5), 5)
 
 
 def test_whoever_moved_a_checkpoint_is_told_the_scope_of_the_very_topic(

@@ -53,6 +53,10 @@ def is_job(query: str) -> bool:
     return query.startswith(f"{ATTEMPT_PREFIX}:{JOBS}:")
 
 
+def is_place(query: str) -> bool:
+    return query.startswith(f"{ATTEMPT_PREFIX}:{PLACES}:")
+
+
 def is_scope(scope: str) -> bool:
     return _SCOPE.fullmatch(scope) is not None
 

@@ -1,5 +1,6 @@
 """What the driver does at the end of a batch: all tasks' transactions are committed together, and once."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from headrace.spark.driver_claims import Driver, DriverClaims, OlderCheckpoint
 from headrace.spark.kept import claims_of, groups_of, offers_groups
 from headrace.spark.messages import Written
 from headrace.spark.run_name import RunName, host_name, read_run_name, write_of
-from headrace.spark.scope import check_place
+from headrace.spark.scope import Scope, check_place
 from headrace.spark.task import Group
 from headrace.spark.write_options import WriteOptions
 from headrace.spark.writing import say_at_least_once
@@ -19,6 +20,7 @@ from headrace.spark.writing import say_at_least_once
 log = logging.getLogger(__name__)
 
 Messages = Sequence[object]
+PLACE_S_MAX = 10
 
 
 class SecondWrite(KafkaError):
@@ -114,6 +116,17 @@ async def _commit(
     decided = await _decide(groups, group, str(name), handles, options.transaction_ms_max)
     if decided.already:
         _check_who_did(decided, group, name, is_first)
+    if claims.is_place_due(options.bootstrap, group):
+        await _keep_place(groups, options.scope(), group.query_id)
+
+
+async def _keep_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
+    """The batch is committed: no other coordinator, which may be away, is in its way."""
+    try:
+        async with asyncio.timeout(PLACE_S_MAX):
+            await check_place(groups, scope, query_id)
+    except (KafkaError, TimeoutError) as error:
+        log.warning("the place of query %s was not asked for: %s", query_id, error or f"not in {PLACE_S_MAX} s")
 
 
 async def _decide(

@@ -10,9 +10,11 @@ that comes with an older checkpoint, restored from a backup, is stopped before i
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.commit_group import Last
+from headrace.client.outside import Outside
 from headrace.errors import ErrorCode, KafkaError
 from headrace.own import AlreadyOwned, Ownership, OwnershipLost, claim
 from headrace.spark.run_name import RunName, read_run_name
@@ -27,6 +29,8 @@ CLAIMS_MAX = 64
 """Queries of one process."""
 
 TRIES = 3
+PLACE_AGAIN_MS = 10 * 60_000
+"""Where `commit.group.retention.ms` is set, brokers forget a place for which nobody asks."""
 
 
 class Driver(NamedTuple):
@@ -66,10 +70,12 @@ class OlderCheckpoint(KafkaError):
         )
 
 
-class _Claim(NamedTuple):
+@dataclass(slots=True)
+class _Claim:
     run_id: str
     ownership: Ownership
     stack: AsyncExitStack
+    place_seen_ms: int
 
 
 class DriverClaims:
@@ -77,6 +83,7 @@ class DriverClaims:
 
     def __init__(self) -> None:
         self._claims: dict[tuple[str, str], _Claim] = {}
+        self._now_ms = Outside().clock.monotonic_ms
 
     async def holds(self, bootstrap: str, group: Group, driver: Driver) -> bool:
         """Whether the query is this driver's, as it was after its last batch."""
@@ -99,6 +106,15 @@ class DriverClaims:
             if last.batch_id > group.batch_id:
                 raise _older(group, last) from error
             log.warning("query %s is not owned, and goes on without: %s", group.query_id, error)
+
+    def is_place_due(self, bootstrap: str, group: Group) -> bool:
+        """Whether it is time to ask for the place of the query again, as the caller does now."""
+        known = self._claims.get((bootstrap, _resource(group)))
+        now_ms = self._now_ms()
+        if known is None or now_ms - known.place_seen_ms < PLACE_AGAIN_MS:
+            return False
+        known.place_seen_ms = now_ms
+        return True
 
     async def close(self) -> None:
         for bootstrap, resource in list(self._claims):
@@ -132,7 +148,7 @@ class DriverClaims:
                 await stack.aclose()
                 raise _older(group, last)
             await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
-            self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack)
+            self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack, self._now_ms())
             while len(self._claims) > CLAIMS_MAX:
                 await self._drop(*next(iter(self._claims)))
             return

@@ -13,7 +13,7 @@ from headrace.broker.coordinators.kept import Kept
 from headrace.core import transaction
 from headrace.core.commit_group import Decision, decision_tombstone, is_over, read_decision
 from headrace.core.transaction import RESTING, Claim, State, Transaction
-from headrace.core.transactional_id import Attempt, is_job
+from headrace.core.transactional_id import Attempt, is_job, is_place
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
 
@@ -31,12 +31,14 @@ JOB_KEPT_TIMES: Final = 3
 
 
 class Query:
-    __slots__ = ("attempts", "is_job", "is_pending", "key", "last", "spent")
+    __slots__ = ("asked_ms", "attempts", "is_job", "is_pending", "key", "last", "spent")
 
     def __init__(self, key: str) -> None:
         self.key = key
         self.is_job = is_job(key)
         """It has one batch, and never another."""
+        self.asked_ms = 0
+        """When somebody last wanted to know of it, or this leadership began."""
         self.last: Decision | None = None
         self.is_pending = False
         """A decision is in the log, and not committed."""
@@ -69,7 +71,11 @@ class Queries:
                 yield index, query
 
     def find(self, index: int, name: str) -> Query | None:
-        return self._queries[index].get(name)
+        """For somebody who wants to know of it."""
+        query = self._queries[index].get(name)
+        if query is not None:
+            query.asked_ms = self._broker.clock.wall_ms()
+        return query
 
     def is_due(self, index: int, query: Query, now_ms: int) -> bool:
         """It has been remembered for long enough: for ever by default, unless it was a job."""
@@ -85,7 +91,9 @@ class Queries:
         kept_ms = [config.commit_group_retention_ms] if config.commit_group_retention_ms >= 0 else []
         if query.is_job:
             kept_ms.append(JOB_KEPT_TIMES * config.transaction_max_timeout_ms)
-        return bool(kept_ms) and last.decided_ms <= now_ms - min(kept_ms)
+        # The place of a checkpoint is written once, and its query asks for it for as long as it runs.
+        heard_ms = max(last.decided_ms, query.asked_ms) if is_place(query.key) else last.decided_ms
+        return bool(kept_ms) and heard_ms <= now_ms - min(kept_ms)
 
     def remember(self, index: int, query: Query) -> None:
         self._queries[index][query.key] = query
@@ -103,7 +111,8 @@ class Queries:
         if decision is None:
             self._queries[index].pop(name, None)
         else:
-            self._queries[index].setdefault(name, Query(name)).last = decision
+            query = self._queries[index].setdefault(name, Query(name))
+            query.last, query.asked_ms = decision, self._broker.clock.wall_ms()
 
     def ended(self, index: int) -> None:
         for query in self._queries.pop(index, {}).values():
