@@ -198,22 +198,34 @@ def test_a_driver_whose_process_was_replaced_is_still_the_same_one(query: Querie
     one.commit(one.batch(2), 2)
 
 
-def test_an_older_driver_whose_process_was_replaced_stops_too(query: Queries) -> None:
-    old, new = query("old", started_ms=1), query("new", started_ms=2)
+@pytest.mark.parametrize("is_alive", [False, True])
+@pytest.mark.parametrize("old_ms", [1, 3])
+def test_an_older_driver_whose_process_was_replaced_stops_too(
+    old_ms: int, is_alive: bool, query: Queries, end: Callable[[str], None]
+) -> None:
+    old, new = query("old", started_ms=old_ms), query("new", started_ms=2)
     old.commit(old.batch(0), 0)
-    later = query("old", started_ms=1, process="another")
+    end("old")
     new.commit(new.batch(1), 1)
+    if not is_alive:
+        end("new")
+    later = query("old", started_ms=old_ms, process="another")
     with pytest.raises(NewerDriver):
-        later.commit(later.batch(1), 1)  # the new one is ahead, and alive
+        later.commit(later.batch(1), 1)
     new.commit(new.batch(2), 2)
 
 
-def test_a_newer_driver_replays_a_batch_of_one_that_lives(query: Queries) -> None:
-    old, new = query("old", started_ms=1), query("new", started_ms=2)
+@pytest.mark.parametrize("new_ms", [1, 3])
+def test_a_newer_driver_replays_a_batch_of_one_that_lives(new_ms: int, query: Queries) -> None:
+    """Newer is who began to drive later, and be it in an application that was there before."""
+    old, new = query("old", started_ms=2), query("new", started_ms=new_ms)
     old.commit(old.batch(0), 0)
-    new.commit(new.batch(0), 0)
+    late = new.batch(1)
+    old.commit(old.batch(1), 1)
+    new.commit(late, 1)
     with pytest.raises(NewerDriver):
-        old.commit(old.batch(1), 1)
+        old.commit(old.batch(2), 2)
+    new.commit(new.batch(2), 2)
 
 
 @pytest.mark.parametrize("process", ["the same", "another"])

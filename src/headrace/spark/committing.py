@@ -111,8 +111,11 @@ async def _commit(
     is_first = not await claims.holds(options.bootstrap, group, driver)
     if is_first:
         await check_place(groups, options.scope(), group.query_id)
-        await claims.take(options.bootstrap, group, driver, await groups.last(group.scope, group.query_id))
-    name = RunName(driver.run_id, driver.host, write_of(handles))
+        last = await groups.last(group.scope, group.query_id)
+        before = await claims.take(options.bootstrap, group, driver, last)
+    else:
+        before = claims.runs_before(options.bootstrap, group)
+    name = RunName(driver.run_id, driver.host, write_of(handles), before)
     decided = await _decide(groups, group, str(name), handles, options.transaction_ms_max)
     if decided.already:
         _check_who_did(decided, group, name, is_first)
@@ -145,7 +148,7 @@ async def _decide(
 def _check_who_did(decided: Decided, group: Group, mine: RunName, is_first: bool) -> None:
     """Of a batch that had been committed before. That is well if this very call did it, whose answer was lost, or if it
     is the first one of a run: Spark does a batch again of which it does not know the end, and no other one."""
-    did = read_run_name(decided.run_id or "")
+    did = read_run_name(decided.run_id)
     if did.run_id != mine.run_id and not is_first:
         raise OlderCheckpoint(group, decided.last_committed, did)
     if did.run_id == mine.run_id and did.write != mine.write and decided.last_committed == group.batch_id:

@@ -39,6 +39,7 @@ class Driver(NamedTuple):
     host: str
     run_id: str
     app_start_ms: int
+    """For people who look at who owns what. It does not say who is newer: an old application may begin a new run."""
 
     @property
     def client_id(self) -> str:
@@ -75,6 +76,7 @@ class _Claim:
     run_id: str
     ownership: Ownership
     stack: AsyncExitStack
+    runs_before: tuple[str, ...]
     place_seen_ms: int
 
 
@@ -90,14 +92,19 @@ class DriverClaims:
         known = self._claims.get((bootstrap, _resource(group)))
         return known is not None and known.run_id == driver.run_id and await _is_held(known.ownership)
 
-    async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> None:
+    def runs_before(self, bootstrap: str, group: Group) -> tuple[str, ...]:
+        """Of a query that this driver holds: as `take` told."""
+        return self._claims[bootstrap, _resource(group)].runs_before
+
+    async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> tuple[str, ...]:
         """NewerDriver when the query belongs to somebody else, OlderCheckpoint when it belongs to nobody and is further
-        than this driver. `last`: of its batches, as it is known just now."""
+        than this driver. `last`: of its batches, as it is known just now. Tells marks of the runs before this one."""
         known = self._claims.get((bootstrap, _resource(group)))
         if known is not None and known.run_id != driver.run_id:  # an application has one run of a query at a time
             await self._drop(bootstrap, _resource(group))
             known = None
-        has_had_it = _run_of(last) == driver.run_id or known is not None
+        last_run = read_run_name(last.run_id)
+        has_had_it = last_run.knows(driver.run_id) or known is not None
         try:
             await self._claim(bootstrap, group, driver, last, has_had_it)
         except (NewerDriver, OlderCheckpoint):
@@ -106,6 +113,7 @@ class DriverClaims:
             if last.batch_id > group.batch_id:
                 raise _older(group, last) from error
             log.warning("query %s is not owned, and goes on without: %s", group.query_id, error)
+        return last_run.runs_before(driver.run_id)
 
     def is_place_due(self, bootstrap: str, group: Group) -> bool:
         """Whether it is time to ask for the place of the query again, as the caller does now."""
@@ -122,7 +130,8 @@ class DriverClaims:
 
     async def _claim(self, bootstrap: str, group: Group, driver: Driver, last: Last, has_had_it: bool) -> None:
         resource = _resource(group)
-        is_behind = last.batch_id >= group.batch_id and _run_of(last) != driver.run_id
+        last_run = read_run_name(last.run_id)
+        is_behind = last.batch_id >= group.batch_id and last_run.run_id != driver.run_id
         generation: int | None = None
         has_displaced = False
         for _ in range(TRIES):
@@ -136,19 +145,21 @@ class DriverClaims:
                 owner = None if refused.owner is None else read_client_id(refused.owner.client_id)
                 has_displaced = has_displaced or owner is None or owner.run_id != driver.run_id
                 if owner is not None and owner.run_id != driver.run_id:
-                    if has_had_it or (is_behind and owner.app_start_ms > driver.app_start_ms):
+                    if has_had_it:
                         raise NewerDriver(group.query_id, owner.host) from None
                     log.info("query %s is taken over from the driver on %s", group.query_id, owner.host)
                 generation = refused.generation
                 continue
             if has_had_it and is_behind:  # another one came and went again
                 await stack.aclose()
-                raise NewerDriver(group.query_id, read_run_name(last.run_id or "").host or "another machine")
+                raise NewerDriver(group.query_id, last_run.host or "another machine")
             if last.batch_id > group.batch_id and not has_displaced:  # who was displaced may just have gone on
                 await stack.aclose()
                 raise _older(group, last)
             await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
-            self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack, self._now_ms())
+            self._claims[bootstrap, resource] = _Claim(
+                driver.run_id, ownership, stack, last_run.runs_before(driver.run_id), self._now_ms()
+            )
             while len(self._claims) > CLAIMS_MAX:
                 await self._drop(*next(iter(self._claims)))
             return
@@ -161,11 +172,7 @@ class DriverClaims:
 
 
 def _older(group: Group, last: Last) -> OlderCheckpoint:
-    return OlderCheckpoint(group, last.batch_id, read_run_name(last.run_id or ""))
-
-
-def _run_of(last: Last) -> str | None:
-    return None if last.run_id is None else read_run_name(last.run_id).run_id
+    return OlderCheckpoint(group, last.batch_id, read_run_name(last.run_id))
 
 
 def _resource(group: Group) -> str:
