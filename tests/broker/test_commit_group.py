@@ -365,7 +365,9 @@ def test_there_is_a_bound_for_the_open_attempts_of_a_batch_and_one_for_queries(
         monkeypatch.setattr(commit_groups, "QUERIES_MAX", 1)
         assert await Owner(trio, f"hr1:{SCOPE}:query-2:0:0:run:0").init() == ErrorCode.POLICY_VIOLATION
         other = CommitGroupRequest(op=Op.COMMIT, scope=SCOPE, query_id="query-2", batch_id=0, run_id=RUN)
-        assert (await Owner(trio).ask(other, CommitGroupResponse)).error_code == ErrorCode.POLICY_VIOLATION
+        refused = await Owner(trio).ask(other, CommitGroupResponse)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "set commit.group.retention.ms" in (refused.error_message or "")
 
     run(scenario, {"commit.group.max.attempts": "2"})
 

@@ -101,6 +101,24 @@ def test_a_topic_that_does_not_exist_is_named_and_nothing_is_left_open(cluster: 
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_time_that_brokers_do_not_allow_is_refused_with_their_setting(cluster: Cluster) -> None:
+    job = sink(cluster, VALUE, **{"kafka.transaction.timeout.ms": "3600000"})
+    with pytest.raises(KafkaError, match=r"may take 3600000 ms, which is more than .* transaction\.max\.timeout\.ms"):
+        job.write(batches([b"x"]))
+
+
+def test_more_tasks_than_brokers_allow_are_refused_with_their_setting(spark: Spark) -> None:
+    with Cluster(settings={**SETTINGS, "commit.group.max.attempts": "1"}) as cluster:
+        make_topic(cluster.bootstrap, "t")
+        job = sink(cluster)
+        written = wrote(job.write(batches([b"1"])))
+        spark.partition = 1
+        with pytest.raises(KafkaError, match=r"more open attempts at one batch than .* commit\.group\.max\.attempts"):
+            job.write(batches([b"2"]))
+        job.abort([written, None])
+
+
+@pytest.mark.usefixtures("spark")
 def test_more_than_the_buffer_of_a_task_is_written_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.spark.writing.BUFFER_BYTES", 100_000)
     job = sink(cluster, VALUE, **{"kafka.batch.size": "20000"})

@@ -11,6 +11,7 @@ from headrace.errors import KafkaError
 from headrace.spark import task, writing
 from headrace.spark.door import door
 from headrace.spark.driver_claims import DriverClaims, NewerDriver, OlderCheckpoint
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.scope import MovedCheckpoint
 from headrace.testing import Cluster
 from tests.spark.filling import make_topic
@@ -377,6 +378,14 @@ def test_at_least_once_needs_no_checkpoint_and_no_commit(broker: Cluster, topic:
     one.commit(messages, 0)
     one.sink().abort(list(messages), 0)
     assert len(readable(broker.bootstrap, topic)) == 2
+
+
+def test_a_checkpoint_that_is_not_told_is_asked_for_before_anything_is_run(
+    broker: Cluster, topic: str, spark: Spark
+) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    with pytest.raises(OptionRefused, match="needs option checkpointLocation at the sink, or option scope"):
+        Query(spark, "run1", given).sink()
 
 
 def test_a_cluster_that_is_no_headrace_gets_rows_at_least_once_and_that_is_said(

@@ -50,7 +50,8 @@ def scope_of(given: str | None, checkpoint: str | None, topic: str | None) -> Sc
     if path is None:
         raise OptionRefused(
             "exactly_once needs option checkpointLocation at the sink, or option scope: a name under which the "
-            "batches of this query are counted, the same after every restart"
+            "batches of this query are counted, the same after every restart. What spark.sql.streaming."
+            "checkpointLocation says a sink is not told"
         )
     return Scope(_hashed(f"{path}\n{topic or ''}"), place, path, False, _hashed(topic or ""))
 
