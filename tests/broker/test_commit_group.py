@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators import commit_groups, queries
+from headrace.broker.coordinators import commit_groups, queries, state_log
 from headrace.broker.coordinators.kept import Kept
 from headrace.core.commit_group import Op
 from headrace.core.transaction import State
@@ -401,5 +401,28 @@ def test_what_happened_to_an_attempt_while_a_large_batch_was_written_out_counts(
         assert not await committed(trio, 0, again, *tasks[1:])
         assert calls > 3
         assert sorted(await committed_values(trio)) == [b"%d" % task for task in range(5)]
+
+    run(scenario)
+
+
+def test_a_decision_is_compressed_if_it_is_large_and_refused_if_it_could_not_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few tasks may write many partitions each, so that it does not matter how many records there are."""
+
+    async def scenario(trio: Trio) -> None:
+        tasks = [await written(trio, 0, b"%d" % number, task=number) for number in range(5)]
+        monkeypatch.setattr(state_log, "COMPRESSED_BYTES_MIN", 300)
+        with monkeypatch.context() as for_now:
+            for_now.setattr(state_log, "DECOMPRESSED_BYTES_MAX", 500)
+            refused = await asked(trio, Op.COMMIT, 0, tasks)
+            assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert "too large for one record batch: use fewer tasks" in (refused.error_message or "")
+        with monkeypatch.context() as for_now:
+            for_now.setattr(state_log, "BATCH_BYTES_MAX", 500)  # less than the decision is as it is
+            assert not await committed(trio, 0, *tasks)
+        assert sorted(await committed_values(trio)) == [b"%d" % number for number in range(5)]
+        trio.world.nodes[await coordinator_of(trio) - 1].kill()
+        assert await last_committed(trio) == 0
 
     run(scenario)
