@@ -1,7 +1,7 @@
 """The sink of a batch job, and what `foreach_batch` makes of it, against a broker in this process."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from headrace.client import Admin, CommitGroups, Consumer
+from headrace.client import Admin, CommitGroups, Consumer, Producer
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
 from headrace.spark import task
@@ -290,6 +290,33 @@ def test_a_topic_that_was_deleted_does_not_come_back_when_its_process_writes_ano
     delete_topic(cluster.bootstrap, "t")
     write("u")
     assert "t" not in asyncio.run(topics())
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_in_a_column_that_does_not_exist_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as a topic may be unknown to a broker that is new."""
+    monkeypatch.setattr("headrace.client.cluster.UNKNOWN_TOPIC_MS_MAX", 300)
+    asked: list[str] = []
+    monkeypatch.setattr(Producer, "partitions_of", _noted(asked, Producer.partitions_of))
+    schema = StructType([*VALUE.fields, StructField("topic", StringType())])
+    with Cluster(settings={**SETTINGS, "auto.create.topics.enable": "false"}) as cluster:
+        job = HeadraceDataSource({"kafka.bootstrap.servers": cluster.bootstrap}).writer(schema=schema, overwrite=False)
+        with pytest.raises(KafkaError, match="topic 'missing' does not exist"):
+            job.write(iter([pa.RecordBatch.from_pydict({"value": [b"x"], "topic": ["missing"]})]))
+    assert asked == ["missing"]
+
+
+def _noted(asked: list[str], then: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(producer: Producer, topic: str) -> Any:
+        asked.append(topic)
+        return then(producer, topic)
+
+    return noted
+
+
+def test_strings_may_be_compared_in_any_way() -> None:
+    schema = StructType([StructField("key", StringType("UTF8_LCASE")), StructField("value", StringType("UNICODE_CI"))])
+    HeadraceDataSource(LEAST).writer(schema=schema, overwrite=False)
 
 
 def test_columns_that_the_sink_does_not_know_are_left_out() -> None:

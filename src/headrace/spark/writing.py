@@ -152,7 +152,7 @@ class Writing:
         try:
             return list(self._encoder.encode(batch, self._clock.wall_ms()))
         except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._failure is not None:
                 raise
         self._door.run(self._asked_again())
         return list(self._encoder.encode(batch, self._clock.wall_ms()))
@@ -236,5 +236,9 @@ class Writing:
         for topic in topics:
             if topic not in self._counts:
                 assert self._producer is not None
-                self._counts[topic] = len(self._door.run(self._producer.partitions_of(topic)))
+                try:
+                    self._counts[topic] = len(self._door.run(self._producer.partitions_of(topic)))
+                except KafkaError as error:  # it was asked for long enough
+                    self._lost(error)
+                    raise
         return self._counts
