@@ -50,7 +50,8 @@ class BrokerConfig:
     commit_group_retention_ms: int = whole(
         -1,
         "How long the last committed batch of a Spark query is remembered; -1: for ever. An older checkpoint that is "
-        "started again after that time writes its batches once more.",
+        "started again after that time writes its batches once more. Where a checkpoint lies is remembered for as long "
+        "after its query was last heard of, which may be ten minutes before its end.",
         low=-1,
     )
     compression_type: str = word(

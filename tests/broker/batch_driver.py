@@ -15,8 +15,18 @@ RUN = "run-1"
 class Task(Owner):
     """One attempt at one task."""
 
-    def __init__(self, trio: Trio, batch_id: int, task: int = 0, *, run: str = RUN, number: int = 0) -> None:
-        super().__init__(trio, attempt_id(SCOPE, QUERY, batch_id, task, run, number))
+    def __init__(
+        self,
+        trio: Trio,
+        batch_id: int,
+        task: int = 0,
+        *,
+        run: str = RUN,
+        number: int = 0,
+        scope: str = SCOPE,
+        query: str = QUERY,
+    ) -> None:
+        super().__init__(trio, attempt_id(scope, query, batch_id, task, run, number))
         self.batch_id = batch_id
 
     @property

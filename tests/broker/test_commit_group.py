@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.coordinators import commit_groups, queries
+from headrace.broker.coordinators import commit_groups, queries, state_log
 from headrace.broker.coordinators.kept import Kept
 from headrace.core.commit_group import Op
 from headrace.core.transaction import State
@@ -365,30 +365,11 @@ def test_there_is_a_bound_for_the_open_attempts_of_a_batch_and_one_for_queries(
         monkeypatch.setattr(commit_groups, "QUERIES_MAX", 1)
         assert await Owner(trio, f"hr1:{SCOPE}:query-2:0:0:run:0").init() == ErrorCode.POLICY_VIOLATION
         other = CommitGroupRequest(op=Op.COMMIT, scope=SCOPE, query_id="query-2", batch_id=0, run_id=RUN)
-        assert (await Owner(trio).ask(other, CommitGroupResponse)).error_code == ErrorCode.POLICY_VIOLATION
+        refused = await Owner(trio).ask(other, CommitGroupResponse)
+        assert refused.error_code == ErrorCode.POLICY_VIOLATION
+        assert "set commit.group.retention.ms" in (refused.error_message or "")
 
     run(scenario, {"commit.group.max.attempts": "2"})
-
-
-@pytest.mark.parametrize("retention_ms", [-1, 20_000])
-def test_the_last_batch_is_remembered_for_ever_unless_somebody_says_for_how_long(retention_ms: int) -> None:
-    settings = {
-        "commit.group.retention.ms": str(retention_ms),
-        "transaction.remove.expired.transaction.cleanup.interval.ms": "1000",
-    }
-
-    async def scenario(trio: Trio) -> None:
-        task = await written(trio, 3, b"1")
-        assert not await committed(trio, 3, task)
-        await asyncio.sleep(15)
-        assert await last_committed(trio) == 3
-        await asyncio.sleep(15)
-        expected = 3 if retention_ms < 0 else -1
-        assert await last_committed(trio) == expected
-        trio.world.nodes[await coordinator_of(trio) - 1].kill()
-        assert await last_committed(trio) == expected
-
-    run(scenario, settings)
 
 
 def test_what_happened_to_an_attempt_while_a_large_batch_was_written_out_counts(
@@ -420,5 +401,28 @@ def test_what_happened_to_an_attempt_while_a_large_batch_was_written_out_counts(
         assert not await committed(trio, 0, again, *tasks[1:])
         assert calls > 3
         assert sorted(await committed_values(trio)) == [b"%d" % task for task in range(5)]
+
+    run(scenario)
+
+
+def test_a_decision_is_compressed_if_it_is_large_and_refused_if_it_could_not_be_loaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Few tasks may write many partitions each, so that it does not matter how many records there are."""
+
+    async def scenario(trio: Trio) -> None:
+        tasks = [await written(trio, 0, b"%d" % number, task=number) for number in range(5)]
+        monkeypatch.setattr(state_log, "COMPRESSED_BYTES_MIN", 300)
+        with monkeypatch.context() as for_now:
+            for_now.setattr(state_log, "DECOMPRESSED_BYTES_MAX", 500)
+            refused = await asked(trio, Op.COMMIT, 0, tasks)
+            assert refused.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+            assert "too large for one record batch: use fewer tasks" in (refused.error_message or "")
+        with monkeypatch.context() as for_now:
+            for_now.setattr(state_log, "BATCH_BYTES_MAX", 500)  # less than the decision is as it is
+            assert not await committed(trio, 0, *tasks)
+        assert sorted(await committed_values(trio)) == [b"%d" % number for number in range(5)]
+        trio.world.nodes[await coordinator_of(trio) - 1].kill()
+        assert await last_committed(trio) == 0
 
     run(scenario)

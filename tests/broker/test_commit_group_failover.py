@@ -30,6 +30,7 @@ from tests.broker.txn_owner import (
     alone,
     committed_values,
     coordinator_of,
+    first_of,
     is_coordinating,
     make_ready,
     no_marker_leaves,
@@ -254,3 +255,26 @@ async def _open_all(trio: Trio, node_id: int, tasks: list[Task]) -> None:
 
 async def _until_left(trio: Trio, left: Callable[[], int], count: int) -> None:
     await trio.until(lambda: left() == count)
+
+
+def test_a_coordinator_that_was_cut_off_refuses_no_batch_of_which_another_one_knows() -> None:
+    """Its lease is over: what it does not know of may be open elsewhere."""
+
+    async def scenario(trio: Trio) -> None:
+        assert not await committed(trio, 4, await written(trio, 4, b"first"))
+        old = await coordinator_of(trio)
+        alone(trio, old)
+        trio.store(old).unavailable = True
+        await trio.until(lambda: any(is_coordinating(trio, other) for other in other_nodes(old)))
+        assert is_coordinating(trio, old) and not trio.broker(old).controller.lease_valid()
+        task = Task(trio, 5)
+        task.at = next(other for other in other_nodes(old) if is_coordinating(trio, other))
+        assert await settled(lambda: task.init(timeout_ms=600_000)) == 0
+        assert await settled(lambda: first_of(task.add(0))) == 0
+        for op in (Op.COMMIT, Op.ABORT):
+            assert (await asked(trio, op, 5, [task], at=old)).error_code == ErrorCode.NOT_COORDINATOR
+        known = await asked(trio, Op.COMMIT, 4, [], at=old)
+        assert (known.error_code, known.decided) == (0, True)
+        assert (await asked(trio, Op.COMMIT, 5, [task], at=task.at)).error_code == 0
+
+    run(scenario)

@@ -1,7 +1,7 @@
-"""The sink of a batch job, and what `foreach_batch` makes of it, against a broker in this process."""
+"""The sink of a batch job, against a broker in this process."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +10,15 @@ import pytest
 from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
-from headrace.client import Admin, CommitGroups, Consumer
+from headrace.client import Admin, CommitGroups, Consumer, Producer
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
-from headrace.spark import task
 from headrace.spark.data_source import HeadraceDataSource
-from headrace.spark.foreach_batch import foreach_batch
-from headrace.spark.messages import Written
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.scope import Scope
-from headrace.spark.sink import ForeachBatchSink
 from headrace.spark.write_options import write_options
 from headrace.testing import Cluster
-from tests.spark.filling import make_topic
+from tests.spark.filling import delete_topic, make_topic
 from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, readable, spark, wrote
 
 __all__ = ["spark"]
@@ -100,69 +96,30 @@ def test_a_topic_that_does_not_exist_is_named_and_nothing_is_left_open(cluster: 
 
 
 @pytest.mark.usefixtures("spark")
+def test_a_time_that_brokers_do_not_allow_is_refused_with_their_setting(cluster: Cluster) -> None:
+    job = sink(cluster, VALUE, **{"kafka.transaction.timeout.ms": "3600000"})
+    with pytest.raises(KafkaError, match=r"may take 3600000 ms, which is more than .* transaction\.max\.timeout\.ms"):
+        job.write(batches([b"x"]))
+
+
+def test_more_tasks_than_brokers_allow_are_refused_with_their_setting(spark: Spark) -> None:
+    with Cluster(settings={**SETTINGS, "commit.group.max.attempts": "1"}) as cluster:
+        make_topic(cluster.bootstrap, "t")
+        job = sink(cluster)
+        written = wrote(job.write(batches([b"1"])))
+        spark.partition = 1
+        with pytest.raises(KafkaError, match=r"more open attempts at one batch than .* commit\.group\.max\.attempts"):
+            job.write(batches([b"2"]))
+        job.abort([written, None])
+
+
+@pytest.mark.usefixtures("spark")
 def test_more_than_the_buffer_of_a_task_is_written_too(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headrace.spark.writing.BUFFER_BYTES", 100_000)
     job = sink(cluster, VALUE, **{"kafka.batch.size": "20000"})
     values = [bytes([number]) * 900 for number in range(200)] + [b"x" * 150_000]
     job.commit([job.write(batches(values))])
     assert readable(cluster.bootstrap) == sorted(values)
-
-
-class Frame:
-    """A DataFrame as far as `foreach_batch` uses it; its tasks run at once."""
-
-    def __init__(self, spark: Spark, *values: bytes) -> None:
-        self._spark = spark
-        self._values = values
-        self.write = self
-        self.messages: list[Written] = []
-
-    def format(self, name: str) -> "Frame":
-        assert name == "headrace"
-        return self
-
-    def mode(self, name: str) -> "Frame":
-        assert name == "append"
-        return self
-
-    def options(self, **given: str) -> "Frame":
-        self._given = {key.lower(): text for key, text in given.items()}
-        return self
-
-    def save(self) -> None:
-        made = HeadraceDataSource(self._given).writer(schema=VALUE, overwrite=False)
-        assert isinstance(made, ForeachBatchSink)
-        self.messages = [wrote(pickled(made).write(batches(self._values)))]
-        pickled(made).commit(list(self.messages))
-
-
-def test_foreach_batch_writes_a_batch_once_however_often_it_is_run(cluster: Cluster, spark: Spark) -> None:
-    write: Any = foreach_batch(cluster.bootstrap, "t", checkpoint_location="/checkpoints/counts")
-    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1"}
-    for batch_id in (0, 1, 1):
-        spark.properties[task.BATCH_ID] = str(batch_id)
-        write(Frame(spark, b"%d" % batch_id), batch_id)
-    assert readable(cluster.bootstrap) == [b"0", b"1"]
-    with pytest.raises(task.ContextMissing, match="which batch it is: 1, or 2"):
-        write(Frame(spark, b"x"), 2)
-
-
-def test_two_writes_of_one_query_to_one_topic_have_scopes_of_their_own(cluster: Cluster, spark: Spark) -> None:
-    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1", task.BATCH_ID: "0"}
-    for scope in ("one", "two"):
-        write: Any = foreach_batch(cluster.bootstrap, "t", scope=scope, checkpoint_location="/checkpoints/counts")
-        write(Frame(spark, scope.encode()), 0)
-    assert readable(cluster.bootstrap) == [b"one", b"two"]
-
-
-def test_foreach_batch_says_at_once_what_it_needs() -> None:
-    with pytest.raises(
-        OptionRefused, match="exactly_once needs option checkpointLocation at the sink, or option scope"
-    ):
-        foreach_batch("h:1", "t")
-    foreach_batch("h:1", "t", options={"deliveryGuarantee": "at_least_once"})
-    with pytest.raises(OptionRefused, match="is deliveryGuarantee meant"):
-        foreach_batch("h:1", "t", scope="x", options={"deliveryGarantee": "at_least_once"})
 
 
 LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
@@ -179,6 +136,7 @@ LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
         ({"kafka.compression.type": "brotli"}, "option kafka.compression.type is none or gzip"),
         ({"scope": "a b"}, "option scope has 1 to 64 of the characters"),
         ({"scope": "headrace.places"}, "option scope has"),
+        ({"scope": "headrace.jobs"}, "option scope has"),
         ({"kafka.enable.idempotence": "false"}, "needs deliveryGuarantee=at_least_once"),
     ],
 )
@@ -224,6 +182,50 @@ def test_a_row_may_name_a_partition_that_its_topic_got_since_the_process_asked(c
     assert readable(cluster.bootstrap) == [b"2", b"4"]
     with pytest.raises(KafkaError, match="it has 5, from 0 on"):
         write(5)
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_that_was_deleted_does_not_come_back_when_its_process_writes_another(cluster: Cluster) -> None:
+    async def topics() -> set[str]:
+        async with Admin(cluster.bootstrap) as admin:
+            return set(await admin.list_topics())
+
+    def write(topic: str) -> None:
+        job = sink(cluster, topic=topic)
+        job.commit([job.write(batches([b"x"]))])
+
+    make_topic(cluster.bootstrap, "u")
+    write("t")
+    delete_topic(cluster.bootstrap, "t")
+    write("u")
+    assert "t" not in asyncio.run(topics())
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_topic_in_a_column_that_does_not_exist_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For as long as a topic may be unknown to a broker that is new."""
+    monkeypatch.setattr("headrace.client.cluster.UNKNOWN_TOPIC_MS_MAX", 300)
+    asked: list[str] = []
+    monkeypatch.setattr(Producer, "partitions_of", _noted(asked, Producer.partitions_of))
+    schema = StructType([*VALUE.fields, StructField("topic", StringType())])
+    with Cluster(settings={**SETTINGS, "auto.create.topics.enable": "false"}) as cluster:
+        job = HeadraceDataSource({"kafka.bootstrap.servers": cluster.bootstrap}).writer(schema=schema, overwrite=False)
+        with pytest.raises(KafkaError, match="topic 'missing' does not exist"):
+            job.write(iter([pa.RecordBatch.from_pydict({"value": [b"x"], "topic": ["missing"]})]))
+    assert asked == ["missing"]
+
+
+def _noted(asked: list[str], then: Callable[..., Any]) -> Callable[..., Any]:
+    def noted(producer: Producer, topic: str) -> Any:
+        asked.append(topic)
+        return then(producer, topic)
+
+    return noted
+
+
+def test_strings_may_be_compared_in_any_way() -> None:
+    schema = StructType([StructField("key", StringType("UTF8_LCASE")), StructField("value", StringType("UNICODE_CI"))])
+    HeadraceDataSource(LEAST).writer(schema=schema, overwrite=False)
 
 
 def test_columns_that_the_sink_does_not_know_are_left_out() -> None:

@@ -1,71 +1,18 @@
 """The sink of a stream, step by step as Spark takes them, against a broker in this process."""
 
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from headrace.errors import KafkaError
 from headrace.spark import task, writing
-from headrace.spark.driver_claims import DriverClaims, NewerDriver
-from headrace.spark.scope import MovedCheckpoint
+from headrace.spark.option_values import OptionRefused
 from headrace.testing import Cluster
-from tests.spark.filling import make_topic
-from tests.spark.sink_stage import SETTINGS, Query, Spark, batches, readable, spark, wrote
+from tests.spark.sink_runs import Queries, broker, end, processes, query, spark, topic
+from tests.spark.sink_stage import Query, Spark, batches, readable, wrote
 
-__all__ = ["spark"]
-
-Queries = Callable[..., Query]
-names = count(1)
-
-
-@pytest.fixture(scope="module")
-def broker() -> Iterator[Cluster]:
-    with Cluster(settings=SETTINGS) as running:
-        yield running
-
-
-@pytest.fixture
-def topic(broker: Cluster) -> str:
-    name = f"t{next(names)}"
-    make_topic(broker.bootstrap, name, 2)
-    return name
-
-
-class There(Query):
-    """Commits in a process of its own."""
-
-    def __init__(self, go_there: Callable[[], None], spark: Spark, run: str, given: dict[str, str], at: int, id_: str):
-        super().__init__(spark, run, given, started_ms=at, query_id=id_)
-        self._go_there = go_there
-
-    def commit(self, messages: list[Any], batch_id: int) -> None:
-        self._go_there()
-        super().commit(messages, batch_id)
-
-
-@pytest.fixture
-def query(broker: Cluster, topic: str, spark: Spark, monkeypatch: pytest.MonkeyPatch) -> Queries:
-    """Each run has a process of its own that commits."""
-    processes: dict[str, DriverClaims] = {}
-    current = [""]
-    monkeypatch.setattr(
-        "headrace.spark.committing.claims_of",
-        lambda at: processes.setdefault(current[0], at.call(DriverClaims)),
-    )
-
-    def run(name: str, *, started_ms: int = 1_000, process: str | None = None, **options: str) -> Query:
-        given = {
-            "kafka.bootstrap.servers": broker.bootstrap,
-            "topic": topic,
-            "checkpointLocation": f"/checkpoints/{topic}",
-            **options,
-        }
-        at = process or name
-        return There(lambda: current.__setitem__(0, at), spark, name, given, started_ms, f"query-{topic}")
-
-    return run
+__all__ = ["broker", "end", "processes", "query", "spark", "topic"]
 
 
 def test_rows_are_read_when_their_batch_is_committed_and_not_before(
@@ -135,7 +82,7 @@ def test_tasks_without_rows_begin_no_transaction_and_a_batch_without_rows_counts
     messages = [one.task(0, 0), one.task(0, 1)]
     assert [message.outcome.handle for message in messages] == [None, None]
     one.commit(messages, 0)
-    assert one.task(0, 0, b"late").outcome.is_skipped
+    assert query("run2").task(0, 0, b"late").outcome.is_skipped
     assert readable(broker.bootstrap, topic) == []
 
 
@@ -154,88 +101,6 @@ def test_a_task_whose_batch_is_committed_while_it_writes_skips_the_rest(
     one.task(0, 0)
     assert wrote(one.sink().write(overtaken())).outcome.is_skipped
     assert len(readable(broker.bootstrap, topic)) == 4
-
-
-def test_an_older_driver_stops_and_is_told_where_the_newer_one_is(
-    broker: Cluster, topic: str, query: Queries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old, new = query("old"), query("new")
-    monkeypatch.setattr("socket.gethostname", lambda: "host-a")
-    old.commit(old.batch(0), 0)
-    monkeypatch.setattr("socket.gethostname", lambda: "host-b")
-    new.commit(new.batch(1), 1)
-    late = old.batch(2)
-    with pytest.raises(NewerDriver, match=r"query query-.* was taken over by a newer driver on host-b"):
-        old.commit(late, 2)
-    old.sink().abort(list(late), 2)
-    with pytest.raises(NewerDriver):  # it stays so
-        old.commit(old.batch(2), 2)
-    new.commit(new.batch(2), 2)
-    assert readable(broker.bootstrap, topic) == sorted(
-        [b"0.0 old", b"0.1 old", b"1.0 new", b"1.1 new", b"2.0 new", b"2.1 new"]
-    )
-
-
-def test_a_driver_whose_process_was_replaced_is_still_the_same_one(query: Queries) -> None:
-    """Spark ends processes that are idle for a minute."""
-    one, moved = query("run1", process="a"), query("run1", process="b")
-    one.commit(one.batch(0), 0)
-    moved.commit(moved.batch(1), 1)
-    one.commit(one.batch(2), 2)
-
-
-def test_an_older_driver_whose_process_was_replaced_stops_too(query: Queries) -> None:
-    old, new = query("old", started_ms=1), query("new", started_ms=2)
-    old.commit(old.batch(0), 0)
-    later = query("old", started_ms=1, process="another")
-    new.commit(new.batch(1), 1)
-    with pytest.raises(NewerDriver):
-        later.commit(later.batch(1), 1)  # the new one is ahead, and alive
-    new.commit(new.batch(2), 2)
-
-
-def test_a_newer_driver_replays_a_batch_of_one_that_lives(query: Queries) -> None:
-    old, new = query("old", started_ms=1), query("new", started_ms=2)
-    old.commit(old.batch(0), 0)
-    new.commit(new.batch(0), 0)
-    with pytest.raises(NewerDriver):
-        old.commit(old.batch(1), 1)
-
-
-def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(
-    broker: Cluster, topic: str, query: Queries
-) -> None:
-    one, copied = query("run1"), query("run2", checkpointLocation="s3a://bucket/copy/")
-    one.commit(one.batch(0), 0)
-    again = copied.batch(0)
-    assert not again[0].outcome.is_skipped
-    with pytest.raises(
-        MovedCheckpoint, match=r"first seen with its checkpoint at \.\.\.(.*), and now at s3a"
-    ) as raised:
-        copied.commit(again, 0)
-    copied.sink().abort(list(again), 0)
-    old_scope = str(raised.value).split("give option scope=")[1].split()[0]
-    moved = query("run3", checkpointLocation="s3a://bucket/copy", scope=old_scope)
-    assert moved.batch(0)[0].outcome.is_skipped
-    moved.commit(moved.batch(1), 1)
-    own = query("run4", checkpointLocation="s3a://bucket/copy", scope="a.copy")
-    own.commit(own.batch(0), 0)
-    assert readable(broker.bootstrap, topic) == sorted(
-        [b"0.0 run1", b"0.1 run1", b"1.0 run3", b"1.1 run3", b"0.0 run4", b"0.1 run4"]
-    )
-
-
-def test_the_same_place_may_be_written_in_several_ways_and_the_topic_may_change(
-    broker: Cluster, topic: str, query: Queries
-) -> None:
-    make_topic(broker.bootstrap, f"{topic}-other")
-    one = query("run1", checkpointLocation="/checkpoints/x")
-    one.commit(one.batch(0), 0)
-    two = query("run2", checkpointLocation="file:///checkpoints/x/")
-    assert two.batch(0)[0].outcome.is_skipped
-    three = query("run3", checkpointLocation="/checkpoints/x", topic=f"{topic}-other")
-    three.commit(three.batch(0), 0)
-    assert len(readable(broker.bootstrap, f"{topic}-other")) == 2
 
 
 @pytest.mark.parametrize("missing", [task.QUERY_ID, task.BATCH_ID, task.RUN_ID])
@@ -265,6 +130,14 @@ def test_at_least_once_needs_no_checkpoint_and_no_commit(broker: Cluster, topic:
     one.commit(messages, 0)
     one.sink().abort(list(messages), 0)
     assert len(readable(broker.bootstrap, topic)) == 2
+
+
+def test_a_checkpoint_that_is_not_told_is_asked_for_before_anything_is_run(
+    broker: Cluster, topic: str, spark: Spark
+) -> None:
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "topic": topic}
+    with pytest.raises(OptionRefused, match="needs option checkpointLocation at the sink, or option scope"):
+        Query(spark, "run1", given).sink()
 
 
 def test_a_cluster_that_is_no_headrace_gets_rows_at_least_once_and_that_is_said(

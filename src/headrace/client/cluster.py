@@ -243,6 +243,11 @@ class Cluster:
                 if missing:
                     await tries.again(f"topic {missing[0]!r} is not known")
 
+    def lose_interest(self) -> None:
+        """Somebody else begins to use it. A topic that is asked for may be created by that, also one that was deleted
+        since anybody needed it."""
+        self._interest.clear()
+
     async def refresh(self) -> None:
         """Asks anew for all topics of interest, once. Callers at the same time share one request."""
         if self._refreshing is None or self._refreshing.done():

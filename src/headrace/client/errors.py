@@ -1,5 +1,6 @@
 """What a client raises besides what a broker said."""
 
+from headrace.core.transactional_id import attempt_of
 from headrace.errors import ErrorCode, KafkaError
 
 
@@ -39,3 +40,21 @@ def topic_error(code: int, topic: str, otherwise: str) -> KafkaError:
     if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return KafkaError(code, f"{topic!r} cannot be the name of a topic")
     return KafkaError(code, otherwise)
+
+
+def not_initialised(code: int, transactional_id: str, timeout_ms: int) -> KafkaError:
+    """A refusal that a setting of the brokers' is behind, with the way out: they answer with a number alone."""
+    if code == ErrorCode.INVALID_TRANSACTION_TIMEOUT:
+        way_out = (
+            f"its transactions may take {timeout_ms} ms, which is more than the brokers' transaction.max.timeout.ms: "
+            "ask for less, or set that higher"
+        )
+    elif attempt_of(transactional_id) is None:
+        way_out = "its coordinator keeps as many transactional ids as it can: use fewer, or wait until some expire"
+    else:
+        way_out = (
+            "there are more open attempts at one batch than the brokers' commit.group.max.attempts: use fewer tasks, "
+            "or set that higher; or its coordinator remembers as many queries as it can: set the brokers' "
+            "commit.group.retention.ms, after which those are forgotten that nobody runs any more"
+        )
+    return KafkaError(code, way_out)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, TypeVar
 from headrace.client.batches import Identity
 from headrace.client.cluster import Cluster, group_by_topic
 from headrace.client.coordinators import Coordinators, KeyType
-from headrace.client.errors import Fenced, NotReachable, TimedOut, TransactionFailed
+from headrace.client.errors import Fenced, NotReachable, TimedOut, TransactionFailed, not_initialised
 from headrace.core.transactional_id import attempt_of
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
@@ -131,6 +131,8 @@ class ProducerTransactions:
 
         async def ask() -> InitProducerIdResponse:
             answer = await self._at_coordinator(question, InitProducerIdResponse)
+            if answer.error_code in (ErrorCode.INVALID_TRANSACTION_TIMEOUT, ErrorCode.POLICY_VIOLATION):
+                raise not_initialised(answer.error_code, self.transactional_id, self._timeout_ms)
             self._check(answer.error_code)
             return answer
 

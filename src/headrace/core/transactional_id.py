@@ -9,6 +9,10 @@ from typing import Final, NamedTuple
 
 ATTEMPT_PREFIX: Final = "hr1"
 SCOPE_FORM: Final = "1 to 64 of the characters A-Z, a-z, 0-9, '.', '_' and '-'"
+JOBS: Final = "headrace.jobs"
+"""The scope of batch jobs. Each has an id that is made up for it, under which nobody comes again."""
+PLACES: Final = "headrace.places"
+"""The scope under which it is kept where the checkpoints of queries lie."""
 NAME_CHARS_MAX: Final = 128
 """Of a query and of a run. Spark's own are UUIDs."""
 _SCOPE: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -42,6 +46,15 @@ def attempt_of(transactional_id: str) -> Attempt | None:
 
 def query_key(scope: str, query_id: str) -> str:
     return f"{ATTEMPT_PREFIX}:{scope}:{query_id}"
+
+
+def is_job(query: str) -> bool:
+    """Of what the ids of its attempts begin with."""
+    return query.startswith(f"{ATTEMPT_PREFIX}:{JOBS}:")
+
+
+def is_place(query: str) -> bool:
+    return query.startswith(f"{ATTEMPT_PREFIX}:{PLACES}:")
 
 
 def is_scope(scope: str) -> bool:

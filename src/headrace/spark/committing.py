@@ -1,16 +1,18 @@
 """What the driver does at the end of a batch: all tasks' transactions are committed together, and once."""
 
+import asyncio
 import logging
 import socket
 from collections.abc import Sequence
 
-from headrace.client.commit_group import BatchRefused, CommitGroups, Handle
+from headrace.client.commit_group import BatchRefused, CommitGroups, Decided, Handle
 from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.door import door
-from headrace.spark.driver_claims import Driver, DriverClaims
+from headrace.spark.driver_claims import Driver, DriverClaims, OlderCheckpoint
 from headrace.spark.kept import claims_of, groups_of, offers_groups
 from headrace.spark.messages import Written
-from headrace.spark.scope import check_place
+from headrace.spark.run_name import RunName, host_name, read_run_name, write_of
+from headrace.spark.scope import Scope, check_place
 from headrace.spark.task import Group
 from headrace.spark.write_options import WriteOptions
 from headrace.spark.writing import say_at_least_once
@@ -18,6 +20,20 @@ from headrace.spark.writing import say_at_least_once
 log = logging.getLogger(__name__)
 
 Messages = Sequence[object]
+PLACE_S_MAX = 10
+
+
+class SecondWrite(KafkaError):
+    """Another write of the same run has had the batch. Nothing of this one is ever read."""
+
+    def __init__(self, group: Group) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"batch {group.batch_id} of query {group.query_id} was written before by this very run, under the same "
+            f"scope ({group.scope}), and nothing of this second write is there: where a query writes more than once in "
+            "a batch, give each write an option scope of its own, the same after every restart. If this was another "
+            "try at one write, restart the query",
+        )
 
 
 def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> None:
@@ -31,7 +47,7 @@ def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> No
         return
     if group.batch_id != batch_id:
         raise _unfit(f"the tasks wrote batch {group.batch_id}, and batch {batch_id} is to be committed")
-    driver = Driver(_host(), group.run_id, written[0].app_start_ms)
+    driver = Driver(host_name(socket.gethostname()), group.run_id, written[0].app_start_ms)
     at = door()
     groups = groups_of(at, options.bootstrap)
     at.run(_commit(options, groups, claims_of(at), group, driver, _handles(written)))
@@ -64,7 +80,11 @@ def commit_job(options: WriteOptions, messages: Messages) -> None:
     if group is None or not handles:
         return
     at = door()
-    at.run(_decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max))
+    decided = at.run(
+        _decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max)
+    )
+    if decided.already:
+        log.info("job %s was committed before: that was not heard", group.query_id)
 
 
 def abort_job(options: WriteOptions, group: Group) -> None:
@@ -88,25 +108,53 @@ async def _commit(
     driver: Driver,
     handles: Sequence[Handle],
 ) -> None:
-    if not await claims.holds(options.bootstrap, group, driver):
+    is_first = not await claims.holds(options.bootstrap, group, driver)
+    if is_first:
         await check_place(groups, options.scope(), group.query_id)
-        await claims.take(options.bootstrap, group, driver, await groups.last(group.scope, group.query_id))
-    await _decide(groups, group, driver.run_name, handles, options.transaction_ms_max)
+        last = await groups.last(group.scope, group.query_id)
+        before = await claims.take(options.bootstrap, group, driver, last)
+    else:
+        before = claims.runs_before(options.bootstrap, group)
+    name = RunName(driver.run_id, driver.host, write_of(handles), before)
+    decided = await _decide(groups, group, str(name), handles, options.transaction_ms_max)
+    if decided.already:
+        _check_who_did(decided, group, name, is_first)
+    if claims.is_place_due(options.bootstrap, group):
+        await _keep_place(groups, options.scope(), group.query_id)
+
+
+async def _keep_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
+    """The batch is committed: no other coordinator, which may be away, is in its way."""
+    try:
+        async with asyncio.timeout(PLACE_S_MAX):
+            await check_place(groups, scope, query_id)
+    except (KafkaError, TimeoutError) as error:
+        log.warning("the place of query %s was not asked for: %s", query_id, error or f"not in {PLACE_S_MAX} s")
 
 
 async def _decide(
     groups: CommitGroups, group: Group, run_name: str, handles: Sequence[Handle], transaction_ms_max: int
-) -> None:
+) -> Decided:
     try:
-        decided = await groups.commit(group.scope, group.query_id, group.batch_id, run_name, handles)
+        return await groups.commit(group.scope, group.query_id, group.batch_id, run_name, handles)
     except BatchRefused as refused:
         raise KafkaError(
             refused.code,
             f"{refused.message}; nothing of it can be read. A transaction is open for {transaction_ms_max} ms at most "
             "(option kafka.transaction.timeout.ms)",
         ) from refused
-    if decided.already:
-        log.info("batch %d of query %s was committed before, by run %s", group.batch_id, group.query_id, decided.run_id)
+
+
+def _check_who_did(decided: Decided, group: Group, mine: RunName, is_first: bool) -> None:
+    """Of a batch that had been committed before. That is well if this very call did it, whose answer was lost, or if it
+    is the first one of a run: Spark does a batch again of which it does not know the end, and no other one."""
+    did = read_run_name(decided.run_id)
+    if did.run_id != mine.run_id and not is_first:
+        raise OlderCheckpoint(group, decided.last_committed, did)
+    if did.run_id == mine.run_id and did.write != mine.write and decided.last_committed == group.batch_id:
+        raise SecondWrite(group)
+    level = logging.WARNING if decided.last_committed > group.batch_id else logging.INFO
+    log.log(level, "batch %d of query %s was committed before, by run %s", group.batch_id, group.query_id, did.run_id)
 
 
 def _group_of(written: Sequence[Written]) -> Group | None:
@@ -125,10 +173,6 @@ def _say_what_is_not_promised(options: WriteOptions, written: Sequence[Written])
 
 def _handles(written: Sequence[Written]) -> list[Handle]:
     return [message.outcome.handle for message in written if message.outcome.handle is not None]
-
-
-def _host() -> str:
-    return socket.gethostname().replace(":", "-").replace("/", "-")[:64] or "unknown"
 
 
 def _unfit(reason: str) -> KafkaError:

@@ -46,12 +46,13 @@ class HeadraceDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: ARG002  # Spark gives it by name
         """`overwrite` is set in complete mode, in which each batch is the whole result: it is appended, as Spark's own
         connector has it."""
-        from headrace.spark.stream_sink import StreamSink
+        from headrace.spark.stream_sink import StreamSink, check_scope
         from headrace.spark.write_options import check_columns, write_options
 
         check_extra()
         options = write_options(self.options)
         check_columns(schema, options.topic)
+        check_scope(options)
         return StreamSink(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

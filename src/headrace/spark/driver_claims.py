@@ -3,17 +3,21 @@
 What is committed does not depend on it, a batch is committed once whoever asks for it. But two drivers on one
 checkpoint write all rows twice for nothing, so the older one is stopped, and told by whom.
 
-A driver that comes first takes over, whoever has the query. One that has had it does not: it was taken from it.
+A driver that comes first takes over, whoever has the query. One that has had it does not: it was taken from it. And one
+that comes with an older checkpoint, restored from a backup, is stopped before its rows are taken for written.
 """
 
 import asyncio
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from headrace.client.commit_group import Last
+from headrace.client.outside import Outside
 from headrace.errors import ErrorCode, KafkaError
 from headrace.own import AlreadyOwned, Ownership, OwnershipLost, claim
+from headrace.spark.run_name import RunName, read_run_name
 from headrace.spark.task import Group
 
 log = logging.getLogger(__name__)
@@ -25,6 +29,8 @@ CLAIMS_MAX = 64
 """Queries of one process."""
 
 TRIES = 3
+PLACE_AGAIN_MS = 10 * 60_000
+"""Where `commit.group.retention.ms` is set, brokers forget a place for which nobody asks."""
 
 
 class Driver(NamedTuple):
@@ -33,11 +39,7 @@ class Driver(NamedTuple):
     host: str
     run_id: str
     app_start_ms: int
-
-    @property
-    def run_name(self) -> str:
-        """As brokers keep it with the last batch."""
-        return f"{self.run_id}@{self.host}"
+    """For people who look at who owns what. It does not say who is newer: an old application may begin a new run."""
 
     @property
     def client_id(self) -> str:
@@ -55,10 +57,27 @@ class NewerDriver(KafkaError):
         )
 
 
-class _Claim(NamedTuple):
+class OlderCheckpoint(KafkaError):
+    """A checkpoint that is behind what was written by more than the one batch that is done again after a crash."""
+
+    def __init__(self, group: Group, last: int, run: RunName) -> None:
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"the checkpoint is older than what was written: batch {group.batch_id} of query {group.query_id} comes, "
+            f"and batch {last} was written before, by run {run.run_id} on {run.host or 'another machine'}. Rows that "
+            "differ from those of then would be lost, so nothing is written: go on with the checkpoint of then; or "
+            "give option scope=<another name>, and all from here on is written, what was written before too; or, if "
+            "another driver works on this checkpoint, let only one of them run",
+        )
+
+
+@dataclass(slots=True)
+class _Claim:
     run_id: str
     ownership: Ownership
     stack: AsyncExitStack
+    runs_before: tuple[str, ...]
+    place_seen_ms: int
 
 
 class DriverClaims:
@@ -66,22 +85,44 @@ class DriverClaims:
 
     def __init__(self) -> None:
         self._claims: dict[tuple[str, str], _Claim] = {}
+        self._now_ms = Outside().clock.monotonic_ms
 
     async def holds(self, bootstrap: str, group: Group, driver: Driver) -> bool:
         """Whether the query is this driver's, as it was after its last batch."""
         known = self._claims.get((bootstrap, _resource(group)))
         return known is not None and known.run_id == driver.run_id and await _is_held(known.ownership)
 
-    async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> None:
-        """NewerDriver when the query belongs to somebody else. `last`: of its batches, as it is known just now."""
+    def runs_before(self, bootstrap: str, group: Group) -> tuple[str, ...]:
+        """Of a query that this driver holds: as `take` told."""
+        return self._claims[bootstrap, _resource(group)].runs_before
+
+    async def take(self, bootstrap: str, group: Group, driver: Driver, last: Last) -> tuple[str, ...]:
+        """NewerDriver when the query belongs to somebody else, OlderCheckpoint when it belongs to nobody and is further
+        than this driver. `last`: of its batches, as it is known just now. Tells marks of the runs before this one."""
         known = self._claims.get((bootstrap, _resource(group)))
-        has_had_it = last.run_id == driver.run_name or (known is not None and known.run_id == driver.run_id)
+        if known is not None and known.run_id != driver.run_id:  # an application has one run of a query at a time
+            await self._drop(bootstrap, _resource(group))
+            known = None
+        last_run = read_run_name(last.run_id)
+        has_had_it = last_run.knows(driver.run_id) or known is not None
         try:
             await self._claim(bootstrap, group, driver, last, has_had_it)
-        except NewerDriver:
+        except (NewerDriver, OlderCheckpoint):
             raise
         except KafkaError as error:
+            if last.batch_id > group.batch_id:
+                raise _older(group, last) from error
             log.warning("query %s is not owned, and goes on without: %s", group.query_id, error)
+        return last_run.runs_before(driver.run_id)
+
+    def is_place_due(self, bootstrap: str, group: Group) -> bool:
+        """Whether it is time to ask for the place of the query again, as the caller does now."""
+        known = self._claims.get((bootstrap, _resource(group)))
+        now_ms = self._now_ms()
+        if known is None or now_ms - known.place_seen_ms < PLACE_AGAIN_MS:
+            return False
+        known.place_seen_ms = now_ms
+        return True
 
     async def close(self) -> None:
         for bootstrap, resource in list(self._claims):
@@ -89,8 +130,10 @@ class DriverClaims:
 
     async def _claim(self, bootstrap: str, group: Group, driver: Driver, last: Last, has_had_it: bool) -> None:
         resource = _resource(group)
-        is_behind = last.batch_id >= group.batch_id and last.run_id != driver.run_name
+        last_run = read_run_name(last.run_id)
+        is_behind = last.batch_id >= group.batch_id and last_run.run_id != driver.run_id
         generation: int | None = None
+        has_displaced = False
         for _ in range(TRIES):
             stack = AsyncExitStack()
             claiming = claim(
@@ -100,17 +143,23 @@ class DriverClaims:
                 ownership = await stack.enter_async_context(claiming)
             except AlreadyOwned as refused:
                 owner = None if refused.owner is None else read_client_id(refused.owner.client_id)
+                has_displaced = has_displaced or owner is None or owner.run_id != driver.run_id
                 if owner is not None and owner.run_id != driver.run_id:
-                    if has_had_it or (is_behind and owner.app_start_ms > driver.app_start_ms):
+                    if has_had_it:
                         raise NewerDriver(group.query_id, owner.host) from None
                     log.info("query %s is taken over from the driver on %s", group.query_id, owner.host)
                 generation = refused.generation
                 continue
-            if has_had_it and is_behind:  # it came and went again
+            if has_had_it and is_behind:  # another one came and went again
                 await stack.aclose()
-                raise NewerDriver(group.query_id, (last.run_id or "").partition("@")[2] or "another machine")
+                raise NewerDriver(group.query_id, last_run.host or "another machine")
+            if last.batch_id > group.batch_id and not has_displaced:  # who was displaced may just have gone on
+                await stack.aclose()
+                raise _older(group, last)
             await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
-            self._claims[bootstrap, resource] = _Claim(driver.run_id, ownership, stack)
+            self._claims[bootstrap, resource] = _Claim(
+                driver.run_id, ownership, stack, last_run.runs_before(driver.run_id), self._now_ms()
+            )
             while len(self._claims) > CLAIMS_MAX:
                 await self._drop(*next(iter(self._claims)))
             return
@@ -120,6 +169,10 @@ class DriverClaims:
         dropped = self._claims.pop((bootstrap, resource), None)
         if dropped is not None:
             await dropped.stack.aclose()
+
+
+def _older(group: Group, last: Last) -> OlderCheckpoint:
+    return OlderCheckpoint(group, last.batch_id, read_run_name(last.run_id))
 
 
 def _resource(group: Group) -> str:

@@ -2,8 +2,9 @@
 
 A checkpoint that is copied keeps its query's id. So by default the scope is made of where the checkpoint lies and the
 topic that is written: a copy counts for itself, and nothing of it is taken for what the original has written already.
-Which place a query was seen at first is kept by the brokers, for ever: one that turns up at another is not let in
-before somebody has said whether it was moved or copied.
+At which place a query first wrote a topic is kept by the brokers, for ever: one that turns up at another is not let in
+before somebody has said whether it was moved or copied. A query may write several topics, each under a scope of its
+own: whoever goes on with one of them is told the scope of that one.
 """
 
 import re
@@ -11,11 +12,16 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from headrace.client.commit_group import CommitGroups
+from headrace.core import transactional_id
 from headrace.core.transactional_id import SCOPE_FORM, is_scope
 from headrace.spark.option_values import OptionRefused
 
-PLACES = "headrace.places"
-"""The scope under which the place of each query is kept, as the run of its batch 0: whoever comes first writes it."""
+PLACES = transactional_id.PLACES
+"""The scope under which the place of each query and topic is kept, as the run of its batch 0: whoever comes first
+writes it."""
+
+RESERVED = (PLACES, transactional_id.JOBS)
+"""Scopes that nobody can be given."""
 
 _HASH_CHARS = 16
 _PATH_CHARS_MAX = 40
@@ -29,6 +35,8 @@ class Scope(NamedTuple):
     path: str = ""
     is_given: bool = False
     """Somebody chose the name, and so knows what is counted together."""
+    topic: str = ""
+    """What is written, hashed."""
 
 
 def scope_of(given: str | None, checkpoint: str | None, topic: str | None) -> Scope:
@@ -36,15 +44,16 @@ def scope_of(given: str | None, checkpoint: str | None, topic: str | None) -> Sc
     path = None if checkpoint is None else _plain(checkpoint)
     place = None if path is None else _hashed(path)
     if given is not None:
-        if not is_scope(given) or given == PLACES:
+        if not is_scope(given) or given in RESERVED:
             raise OptionRefused(f"option scope has {SCOPE_FORM}, not {given!r}")
-        return Scope(given, place, path or "", True)
+        return Scope(given, place, path or "", True, _hashed(topic or ""))
     if path is None:
         raise OptionRefused(
             "exactly_once needs option checkpointLocation at the sink, or option scope: a name under which the "
-            "batches of this query are counted, the same after every restart"
+            "batches of this query are counted, the same after every restart. What spark.sql.streaming."
+            "checkpointLocation says a sink is not told"
         )
-    return Scope(_hashed(f"{path}\n{topic or ''}"), place, path)
+    return Scope(_hashed(f"{path}\n{topic or ''}"), place, path, False, _hashed(topic or ""))
 
 
 class MovedCheckpoint(OptionRefused):
@@ -52,20 +61,21 @@ class MovedCheckpoint(OptionRefused):
 
 
 async def check_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
-    """MovedCheckpoint if the query was seen at another place, unless a scope is given."""
+    """MovedCheckpoint if the query wrote the topic at another place, unless a scope is given."""
     if scope.place is None:
         return
     path = scope.path.replace(":", "%3A")[-_PATH_CHARS_MAX:]
     mine = f"{scope.place}.{'g' if scope.is_given else 'd'}.{scope.name}@{path}"
-    first = (await groups.commit(PLACES, query_id, 0, mine, [])).run_id or mine
+    first = (await groups.commit(PLACES, f"{query_id}/{scope.topic}", 0, mine, [])).run_id or mine
     marks, _, path = first.replace("%3A", ":").partition("@")
     place, kind, name = marks.split(".", 2)
     if scope.is_given or (place == scope.place and kind == "d"):
         return
     if place == scope.place:
         raise MovedCheckpoint(
-            f"query {query_id} has written with option scope={name} before: give it again, or batches that are "
-            "written already may be written once more"
+            f"query {query_id} has written this topic with option scope={name} before: give it again, or batches that "
+            "are written already may be written once more; if it is another write of the same query, give it a scope "
+            "of its own"
         )
     raise MovedCheckpoint(
         f"query {query_id} was first seen with its checkpoint at ...{path}, and now at {scope.path}: if the checkpoint "

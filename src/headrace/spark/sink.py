@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from headrace.client.outside import Outside
+from headrace.core.transactional_id import JOBS
 from headrace.spark import task
 from headrace.spark.committing import abort_batch, abort_job, commit_batch, commit_job
 from headrace.spark.messages import Written
@@ -18,9 +19,6 @@ from headrace.spark.writing import guarantee_of, write_at_least_once, write_once
 if TYPE_CHECKING:
     import pyarrow as pa
 
-JOBS = "headrace.jobs"
-"""The scope of batch jobs that are given none."""
-
 
 class JobSink(DataSourceArrowWriter):
     """Made on the driver, and pickled into its tasks and whatever commits them."""
@@ -28,7 +26,8 @@ class JobSink(DataSourceArrowWriter):
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
         job = f"{Outside().random.bits(128):032x}"
-        self._group = Group(options.scope_name or JOBS, job, 0, job)
+        # Under an id that nobody has again no batches are counted, so that a scope says nothing of a job.
+        self._group = Group(JOBS, job, 0, job)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         options = self._options

@@ -33,6 +33,12 @@ class StreamSink(DataSourceStreamArrowWriter):
         abort_batch(self._options, messages)
 
 
+def check_scope(options: WriteOptions) -> None:
+    """OptionRefused before anything is run, if nobody has said under which name batches are counted."""
+    if options.scope_name is None and options.checkpoint is None and guarantee_of(options) == "exactly_once":
+        options.scope()
+
+
 def write_batch(rows: "Iterator[pa.RecordBatch]", options: WriteOptions) -> Written:
     """The part of a task in a batch of a stream."""
     if guarantee_of(options) == "at_least_once":

@@ -39,7 +39,7 @@ class Batch(NamedTuple):
     batch_id: int
     run_id: str
     app_start_ms: int
-    """0 if that is not told. It says which of two drivers is the newer one, where nothing else does."""
+    """0 if that is not told."""
 
 
 class Group(NamedTuple):

@@ -1,6 +1,7 @@
 """The options and columns of the sink: those of Spark's own Kafka connector, and a few more."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -38,6 +39,9 @@ COLUMNS = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
+
+_COLLATION = re.compile(r" collate \w+")
+"""How strings are compared is nothing that is written."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ def _placed(checkpoint: str | None) -> str | None:
 
 def check_columns(schema: StructType, topic: str | None) -> None:
     """OptionRefused for columns of the wrong type, or too few. Those that the sink does not know are left out."""
-    found = {column.name: column.dataType.simpleString() for column in schema.fields}
+    found = {column.name: _COLLATION.sub("", column.dataType.simpleString()) for column in schema.fields}
     if "value" not in found:
         raise OptionRefused(f"there is no column value to write; the columns are {', '.join(found) or 'none'}")
     if topic is None and "topic" not in found:

@@ -152,7 +152,7 @@ class Writing:
         try:
             return list(self._encoder.encode(batch, self._clock.wall_ms()))
         except KafkaError as error:
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or self._failure is not None:
                 raise
         self._door.run(self._asked_again())
         return list(self._encoder.encode(batch, self._clock.wall_ms()))
@@ -188,6 +188,8 @@ class Writing:
 
     async def _begun(self) -> Producer:
         options = self._options
+        cluster = await cluster_of(self._door, options.bootstrap, options.client_id)
+        cluster.lose_interest()
         producer = Producer(
             options.bootstrap,
             buffer_bytes=max(BUFFER_BYTES, 2 * (options.batch_bytes or 0)),
@@ -196,7 +198,7 @@ class Writing:
             transactional_id=self._name,
             transaction_timeout_ms=options.transaction_ms_max,
             client_id=options.client_id,
-            cluster=await cluster_of(self._door, options.bootstrap, options.client_id),
+            cluster=cluster,
         )
         await producer.__aenter__()
         if self._name is not None:
@@ -234,5 +236,9 @@ class Writing:
         for topic in topics:
             if topic not in self._counts:
                 assert self._producer is not None
-                self._counts[topic] = len(self._door.run(self._producer.partitions_of(topic)))
+                try:
+                    self._counts[topic] = len(self._door.run(self._producer.partitions_of(topic)))
+                except KafkaError as error:  # it was asked for long enough
+                    self._lost(error)
+                    raise
         return self._counts

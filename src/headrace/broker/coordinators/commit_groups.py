@@ -93,7 +93,7 @@ class CommitGroups:
         rows = self._rows(index, asked.handles, written_out)
         if not isinstance(rows, list):
             self.refused += 1
-            return Outcome(ErrorCode.INVALID_TXN_STATE, last=query.last, bad=rows)
+            return self._from_memory(Outcome(ErrorCode.INVALID_TXN_STATE, last=query.last, bad=rows))
         decision = Decision(
             batch_id=asked.batch_id,
             run_id=asked.run_id,
@@ -104,6 +104,7 @@ class CommitGroups:
 
     async def abort(self, asked: Batch) -> Outcome:
         """The attempts are aborted that are still as the driver knew them. A decision is never undone."""
+        is_written = False
         for at in range(0, max(len(asked.handles), 1), SLICE):
             found = self._undecided(asked)
             if isinstance(found, Outcome):
@@ -119,10 +120,18 @@ class CommitGroups:
                 if kept.is_pending:
                     return Outcome(ErrorCode.CONCURRENT_TRANSACTIONS, last=query.last)
                 changes.append((kept, transaction.fenced(kept.transaction, now_ms)))
-            error = await self._write(index, changes) if changes else ErrorCode.NONE
-            if error:
-                return Outcome(error)
-        return self.last(asked.query)
+            if changes:
+                error = await self._write(index, changes)
+                if error:
+                    return Outcome(error)
+                is_written = True
+        told = self.last(asked.query)
+        return told if is_written else self._from_memory(told)
+
+    def _from_memory(self, told: Outcome) -> Outcome:
+        """That something is not open, or not known: it may be, at a node that coordinates by now. What is over needs no
+        lease, for it stays so."""
+        return told if self._broker.controller.lease_valid() else Outcome(ErrorCode.NOT_COORDINATOR)
 
     # Decisions.
 
@@ -134,7 +143,7 @@ class CommitGroups:
         query = self._queries.find(index, asked.query)
         if query is None:
             if len(self._queries) >= QUERIES_MAX:
-                return Outcome(ErrorCode.POLICY_VIOLATION)
+                return self._from_memory(Outcome(ErrorCode.POLICY_VIOLATION))
             query = Query(asked.query)
         if query.is_over(asked.batch_id):
             self.repeated += 1

@@ -13,7 +13,7 @@ from headrace.broker.coordinators.kept import Kept
 from headrace.core import transaction
 from headrace.core.commit_group import Decision, decision_tombstone, is_over, read_decision
 from headrace.core.transaction import RESTING, Claim, State, Transaction
-from headrace.core.transactional_id import Attempt
+from headrace.core.transactional_id import Attempt, is_job, is_place
 from headrace.errors import ErrorCode
 from headrace.model import Buffer
 
@@ -26,13 +26,19 @@ SLICE: Final = 200
 """Attempts that one turn of the loop aborts."""
 SPENT_MAX: Final = 10_000
 """Producer ids of a query that are kept to be used again."""
+JOB_KEPT_TIMES: Final = 3
+"""A batch job is remembered for so many times as long as a transaction can last: its zombies are gone by then."""
 
 
 class Query:
-    __slots__ = ("attempts", "is_pending", "key", "last", "spent")
+    __slots__ = ("asked_ms", "attempts", "is_job", "is_pending", "key", "last", "spent")
 
     def __init__(self, key: str) -> None:
         self.key = key
+        self.is_job = is_job(key)
+        """It has one batch, and never another."""
+        self.asked_ms = 0
+        """When somebody last wanted to know of it, or this leadership began."""
         self.last: Decision | None = None
         self.is_pending = False
         """A decision is in the log, and not committed."""
@@ -65,7 +71,29 @@ class Queries:
                 yield index, query
 
     def find(self, index: int, name: str) -> Query | None:
-        return self._queries[index].get(name)
+        """For somebody who wants to know of it."""
+        query = self._queries[index].get(name)
+        if query is not None:
+            query.asked_ms = self._broker.clock.wall_ms()
+        return query
+
+    def is_due(self, index: int, query: Query, now_ms: int) -> bool:
+        """It has been remembered for long enough: for ever by default, unless it was a job."""
+        last = query.last
+        if (
+            last is None
+            or query.attempts
+            or query.is_pending
+            or self._queries.get(index, {}).get(query.key) is not query
+        ):
+            return False
+        config = self._broker.config
+        kept_ms = [config.commit_group_retention_ms] if config.commit_group_retention_ms >= 0 else []
+        if query.is_job:
+            kept_ms.append(JOB_KEPT_TIMES * config.transaction_max_timeout_ms)
+        # The place of a checkpoint is written once, and its query asks for it for as long as it runs.
+        heard_ms = max(last.decided_ms, query.asked_ms) if is_place(query.key) else last.decided_ms
+        return bool(kept_ms) and heard_ms <= now_ms - min(kept_ms)
 
     def remember(self, index: int, query: Query) -> None:
         self._queries[index][query.key] = query
@@ -83,7 +111,8 @@ class Queries:
         if decision is None:
             self._queries[index].pop(name, None)
         else:
-            self._queries[index].setdefault(name, Query(name)).last = decision
+            query = self._queries[index].setdefault(name, Query(name))
+            query.last, query.asked_ms = decision, self._broker.clock.wall_ms()
 
     def ended(self, index: int) -> None:
         for query in self._queries.pop(index, {}).values():
@@ -143,7 +172,7 @@ class Queries:
         query = None if attempt is None else self._queries[kept.index].get(attempt.query)
         if attempt is None or query is None or known is None or not query.is_over(attempt.batch_id):
             return
-        if len(query.spent) < SPENT_MAX and known.epoch + 1 < transaction.EXHAUSTED_EPOCH:
+        if not query.is_job and len(query.spent) < SPENT_MAX and known.epoch + 1 < transaction.EXHAUSTED_EPOCH:
             query.spent.append(Claim(known.producer_id, known.epoch))
 
     def take_spent(self, index: int, attempt: Attempt) -> Claim | None:

@@ -16,7 +16,7 @@ from headrace.core.partition import Appended
 from headrace.core.verified import Verified
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.model import Buffer
-from headrace.wire.batch import BatchHeader, NewRecord, Record, build, read_records
+from headrace.wire.batch import DECOMPRESSED_BYTES_MAX, BatchHeader, NewRecord, Record, build, read_records
 from headrace.wire.compression import Codec
 
 Then = Callable[[ErrorCode], None]
@@ -37,8 +37,11 @@ REFUSED = {
 
 
 COMPRESSED_RECORDS_MIN: Final = 1_000
+COMPRESSED_BYTES_MIN: Final = 2 << 20
 BATCH_BYTES_MAX: Final = 16 << 20
 """What fetches and recovery are made for; more is refused (-1)."""
+RECORD_BYTES: Final = 32
+"""Of a record in a batch at most, without its key and value."""
 
 
 class Keeper(Protocol):
@@ -118,9 +121,8 @@ class StateLog:
         now_ms = broker.clock.wall_ms()
         records = [NewRecord(now_ms, key, value) for key, value in entries]
         if producer is None:
-            # Keys that begin alike, which are many where there are that many records, become a tenth or less.
-            batch = build(records, codec=Codec.NONE if len(records) < COMPRESSED_RECORDS_MIN else Codec.ZSTD)
-            if len(batch) > BATCH_BYTES_MAX:
+            batch = _batch_of(records)
+            if batch is None:
                 return ErrorCode.UNKNOWN_SERVER_ERROR
         else:
             batch = build(
@@ -164,6 +166,17 @@ class StateLog:
         self.load_ms_last, self.load_ms_max = took_ms, max(self.load_ms_max, took_ms)
         self.load_ms_sum += took_ms
         self._keeper.loaded(led.hosted.index)
+
+
+def _batch_of(records: Sequence[NewRecord]) -> bytearray | None:
+    """None if it would be too large, as it is or when it is read: what cannot be loaded must not be in the log."""
+    size = sum(RECORD_BYTES + len(record.key or b"") + len(record.value or b"") for record in records)
+    if size > DECOMPRESSED_BYTES_MAX:
+        return None
+    # Keys that begin alike, and values that name the same partitions, become a tenth or less.
+    is_compressed = len(records) >= COMPRESSED_RECORDS_MIN or size >= COMPRESSED_BYTES_MIN
+    batch = build(records, codec=Codec.ZSTD if is_compressed else Codec.NONE)
+    return batch if len(batch) <= BATCH_BYTES_MAX else None
 
 
 class _Led:

@@ -63,20 +63,18 @@ async def forget_finished(broker: Broker) -> None:
 
 
 async def forget_queries(broker: Broker) -> None:
-    """Never, unless somebody has said for how long they are to be remembered."""
-    retention_ms = broker.config.commit_group_retention_ms
-    if retention_ms < 0:
-        return
-    known = broker.transactions.queries
-    due_ms = broker.clock.wall_ms() - retention_ms
-    by_index: dict[int, list[Query]] = {}
-    for index, query in known:
-        if query.last is not None and query.last.decided_ms <= due_ms and not query.attempts and not query.is_pending:
-            by_index.setdefault(index, []).append(query)
-    for index, queries in by_index.items():
-        for at in range(0, len(queries), SLICE):
-            if known.forget(index, queries[at : at + SLICE]):
-                break
+    """Jobs that were done a while ago, and queries if somebody has said for how long they are to be remembered."""
+    queries = broker.transactions.queries
+    every = list(queries)
+    for at in range(0, len(every), SLICE):
+        now_ms = broker.clock.wall_ms()
+        by_index: dict[int, list[Query]] = {}
+        for index, query in every[at : at + SLICE]:
+            if queries.is_due(index, query, now_ms):
+                by_index.setdefault(index, []).append(query)
+        for index, due in by_index.items():
+            queries.forget(index, due)
+        await asyncio.sleep(0)
 
 
 def _forget(broker: Broker, index: int, expired: list[Kept]) -> ErrorCode:

@@ -4,6 +4,7 @@ somebody asks which batch was the last. See commit_groups. Headrace's own.
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.commit_groups import Batch, Outcome
+from headrace.broker.coordinators.queries import QUERIES_MAX
 from headrace.broker.handlers.transactional import may_use
 from headrace.broker.requests import Request
 from headrace.core.acl import Operation
@@ -39,9 +40,21 @@ async def handle(broker: Broker, request: Request[CommitGroupRequest]) -> Commit
     return _answer(await (groups.commit(batch) if body.op == Op.COMMIT else groups.abort(batch)))
 
 
+MESSAGES = {
+    ErrorCode.POLICY_VIOLATION: (
+        f"the coordinator remembers {QUERIES_MAX:,} queries, and no more: set commit.group.retention.ms, after which "
+        "those are forgotten that nobody runs any more"
+    ),
+    ErrorCode.UNKNOWN_SERVER_ERROR: (
+        "what there is to be written of it may be too large for one record batch: use fewer tasks, or write fewer "
+        "partitions in each"
+    ),
+}
+
+
 def _answer(outcome: Outcome) -> CommitGroupResponse:
     last, bad = outcome.last, outcome.bad
-    message = None
+    message = MESSAGES.get(outcome.error)
     if bad:
         message = f"{len(bad)} of the attempts are not open any more, or belong to somebody else: nothing was committed"
     return CommitGroupResponse(
