@@ -1,5 +1,6 @@
 """Tables without Spark: batches that come again, drivers that die, and two of them at once."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,10 @@ import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable as Log
 
+from headrace.pipeline import delta_table, parquet_table
 from headrace.pipeline.delta_table import DeltaTable
 from headrace.pipeline.files import DayFiles, Written
+from headrace.pipeline.merging import join
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.parquet_table import ParquetTable
 from headrace.pipeline.place import place_of
@@ -121,22 +124,45 @@ def test_a_merge_that_was_begun_is_finished_by_the_next_driver(
     assert len(list((tmp_path / "table").glob("event_date=*/*.parquet"))) == 1
 
 
-def test_of_two_merges_of_one_day_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_merges_of_one_day_one_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A paused driver has chosen its files, and comes back when another one has merged them."""
-    bench = Bench(tmp_path / "table", "parquet")
     paused, other = bench.driver(), bench.driver()
     for batch in range(3):
         other.commit(batch, bench.files(other, batch, [batch]))
-    join = ParquetTable._join
-
-    def joins_late(table: ParquetTable, *given: Any) -> None:
-        join(table, *given)
-        if table is paused:
-            assert other.merge([DAY], 2) == 3
-
-    monkeypatch.setattr(ParquetTable, "_join", joins_late)
+    when_joined(monkeypatch, lambda: other.merge([DAY], 2) == 3)
     assert paused.merge([DAY], 2) == 0
     assert bench.ids() == [0, 1, 2]
+    assert other.commit(3, bench.files(other, 3, [3])) and paused.merge([DAY], 2) == 2
+    assert bench.ids() == [0, 1, 2, 3]
+
+
+def when_joined(monkeypatch: pytest.MonkeyPatch, then: Callable[[], bool]) -> None:
+    """Between the choice of a merge and its decision, once."""
+    todo = [then]
+
+    def joins_late(*given: Any) -> int:
+        rows = join(*given)
+        if todo:
+            assert todo.pop()()
+        return rows
+
+    for module in (delta_table, parquet_table):
+        monkeypatch.setattr(module, "join", joins_late)
+
+
+def test_a_merge_gives_way_to_what_others_do_to_a_delta_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path / "table", "delta")
+    table = bench.driver()
+    for batch in range(3):
+        table.commit(batch, bench.files(table, batch, [batch]))
+    when_joined(monkeypatch, lambda: Log(str(bench.root)).optimize.compact()["numFilesRemoved"] == 3)
+    assert table.merge([DAY], 2) == 0 and bench.ids() == [0, 1, 2]
+    table.commit(3, bench.files(table, 3, [3]))
+    when_joined(monkeypatch, lambda: Log(str(bench.root)).delete("id = 1")["num_deleted_rows"] == 1)
+    assert table.merge([DAY], 2) == 0 and bench.ids() == [0, 2, 3]
+    assert table.merge([DAY], 2) == 2 and bench.ids() == [0, 2, 3]
+    assert Log(str(bench.root)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert bench.ids() == [0, 2, 3]
 
 
 def test_a_delta_table_of_other_columns_is_refused(tmp_path: Path) -> None:

@@ -14,12 +14,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.files import Written
+from headrace.pipeline.merging import join, small_files
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.place import OURS, Place, Records
 from headrace.system import SystemRandom
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.fs import FileInfo
 
 STAGING = f"{OURS}/staging"
 BATCHES = "batches/"
@@ -27,9 +29,6 @@ BATCHES = "batches/"
 DELTA_LOG = "_delta_log"
 MANIFESTS_KEPT = 1_000
 """Of the batches of a query: only the last can come again."""
-
-SMALL = 2
-"""A file is small that has less than this part of what a file is to have."""
 
 
 class ParquetTable:
@@ -93,7 +92,7 @@ class ParquetTable:
             return 0
         name = f"merged-{number:010d}-{SystemRandom().bits(64):016x}.parquet"
         staged = f"{STAGING}/merges/{day}/{name}"
-        self._join(small, staged)
+        join(self._place, small, staged, self._schema)
         content = json.dumps({"staged": staged, "into": f"event_date={day}/{name}", "of": small}).encode()
         won = self._records.put(self._merge_key(day, number), content) == content
         if not won:
@@ -102,34 +101,12 @@ class ParquetTable:
         return len(small) if won else 0
 
     def _small(self, day: str) -> list[str]:
-        """A few hundred megabytes of them at most, the smallest ones first."""
         from pyarrow.fs import FileSelector
 
         directory = self._place.within(f"event_date={day}")
         found = self._fs.get_file_info(FileSelector(directory, allow_not_found=True))
-        files = sorted((one.size, one.base_name) for one in found if one.is_file and one.size is not None)
-        chosen: list[str] = []
-        total = 0
-        for size, name in files:
-            if size * SMALL > self._file_bytes or total + size > self._file_bytes * SMALL:
-                break
-            if not name.startswith(("_", ".")):
-                chosen.append(f"event_date={day}/{name}")
-                total += size
-        return chosen
-
-    def _join(self, paths: Sequence[str], into: str) -> None:
-        import pyarrow.parquet as pq
-
-        where = self._place.within(into)
-        self._fs.create_dir(where.rpartition("/")[0], recursive=True)
-        with (
-            self._fs.open_output_stream(where) as stream,
-            pq.ParquetWriter(stream, self._schema, compression="zstd") as out,
-        ):
-            for path in paths:
-                with self._fs.open_input_file(self._place.within(path)) as source:
-                    out.write_table(pq.read_table(source, schema=self._schema, partitioning=None))
+        files = [(one.size, f"event_date={day}/{one.base_name}") for one in found if _is_seen(one)]
+        return small_files(files, self._file_bytes)
 
     def _finish_merges(self) -> None:
         for day in sorted({key.split("/")[1] for key in self._records.names("merges/")}):
@@ -179,3 +156,8 @@ class ParquetTable:
             self._fs.delete_dir(self._place.within(path))
         except FileNotFoundError:
             return
+
+
+def _is_seen(file: "FileInfo") -> bool:
+    """By readers of the table."""
+    return bool(file.is_file) and file.size is not None and not file.base_name.startswith(("_", "."))
