@@ -13,7 +13,7 @@ from headrace.pipeline import delta_table, parquet_table
 from headrace.pipeline.delta_table import DeltaTable
 from headrace.pipeline.files import DayFiles, Written
 from headrace.pipeline.merging import join
-from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
 from headrace.pipeline.place import place_of
 
@@ -88,6 +88,19 @@ def test_attempts_that_failed_leave_no_rows(bench: Bench) -> None:
     bench.files(table, 0, [1], "zombie")
     bench.driver().has(0)
     assert bench.ids() == [1]
+
+
+def test_a_batch_whose_files_the_driver_does_not_see_is_not_committed(bench: Bench) -> None:
+    """As when workers on other hosts write to directories of their own."""
+    table = bench.driver()
+    files = bench.files(table, 0, [1, 2])
+    there = bench.root / table.below(0) / files[0].path
+    hidden = there.rename(bench.root.parent / "on-another-host")
+    with pytest.raises(PipelineFailed, match=r"1 of 1 files .* one directory that the driver and all workers share"):
+        table.commit(0, files)
+    assert not bench.driver().has(0)
+    hidden.rename(there)
+    assert table.commit(0, files) and bench.ids() == [1, 2]
 
 
 def test_small_files_become_one_and_rows_stay(bench: Bench) -> None:

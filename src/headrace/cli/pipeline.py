@@ -35,7 +35,9 @@ Conf = Annotated[
 
 
 Topics = Annotated[tuple[str, ...], Parameter(help="Topics that become one table.", negative=())]
-To = Annotated[str, Parameter(metavar="URI", help="The table: a directory, or s3://BUCKET/PREFIX.")]
+To = Annotated[
+    str, Parameter(metavar="URI", help="The table: a directory that all workers share, or s3://BUCKET/PREFIX.")
+]
 Format = Annotated[str, Parameter(help="parquet or delta.")]
 Once = Annotated[bool, Flag, Parameter(help="End when all that is there now is in the table.")]
 Schema = Annotated[

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.client.outside import Outside
 from headrace.pipeline.files import NO_DATE, Written
 from headrace.pipeline.merging import join, small_files
-from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import BATCHES
 from headrace.pipeline.place import Place, Records
 from headrace.pipeline.schemas import EVENT_DATE
@@ -67,6 +67,9 @@ class DeltaTable:
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import CommitProperties, Transaction
 
+        unseen = self._place.unseen(one.path for one in files)
+        if unseen:
+            raise PipelineFailed(unseen)
         now_ms = Outside().clock.wall_ms()
         actions = [_add(one, now_ms, has_new_rows=True) for one in files]
         log = self._log()

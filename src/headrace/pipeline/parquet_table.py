@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.pipeline.files import Written
 from headrace.pipeline.merging import join, small_files
-from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.place import OURS, Place, Records
 from headrace.system import SystemRandom
 
@@ -59,6 +59,11 @@ class ParquetTable:
         return f"{STAGING}/{self._app_id}/{batch_id:010d}/"
 
     def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+        unseen = self._place.unseen(f"{self.below(batch_id)}{one.path}" for one in files)
+        if unseen:  # before it is decided: afterwards what is not in staging has been moved
+            if self.has(batch_id):
+                return False
+            raise PipelineFailed(unseen)
         mine = {"batch": batch_id, "files": [one._asdict() for one in files]}
         content = json.dumps(mine, separators=(",", ":")).encode()
         decided = self._records.put(self._key(batch_id), content)

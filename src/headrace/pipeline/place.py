@@ -1,6 +1,6 @@
 """Where a table lies: as pyarrow, deltalake and our own object stores know it."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -47,6 +47,17 @@ class Place(NamedTuple):
 
     def within(self, name: str) -> str:
         return f"{self.path}/{name}"
+
+    def unseen(self, names: Iterable[str]) -> str:
+        """A sentence if not all files are there that tasks have written; empty if they are."""
+        paths = [self.within(name) for name in names]
+        missing = [one.path for one in self.file_system().get_file_info(paths) if not one.is_file]
+        if not missing:
+            return ""
+        why = (
+            "a local --to has to be one directory that the driver and all workers share" if self.is_local else self.url
+        )
+        return f"{len(missing)} of {len(paths)} files that tasks wrote are not there, {missing[0]} for one: {why}"
 
     @property
     def delta_uri(self) -> str:
