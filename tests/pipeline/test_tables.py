@@ -6,12 +6,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable as Log
 
-from headrace.pipeline import delta_table, parquet_table
+from headrace.pipeline import delta_table, lake, parquet_table
 from headrace.pipeline.delta_table import DeltaTable
-from headrace.pipeline.files import DayFiles, Written
+from headrace.pipeline.files import DayFiles, Written, file_prefix
+from headrace.pipeline.lake_options import LakeOptions
 from headrace.pipeline.merging import join
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
@@ -34,9 +36,9 @@ class Bench:
         table.begin()
         return table
 
-    def files(self, table: Any, batch_id: int, ids: list[int], attempt: str = "a") -> list[Written]:
+    def files(self, table: Any, batch_id: int, ids: list[int]) -> list[Written]:
         """What a task writes."""
-        days = DayFiles(self.place, table.below(batch_id), f"{batch_id}-{attempt}", FILE, 1 << 20)
+        days = DayFiles(self.place, table.below(batch_id), file_prefix(batch_id, 0, 0), FILE, 1 << 20)
         columns = {
             "id": pa.array(ids, pa.int64()),
             "event_date": pa.array([DAY] * len(ids)).cast(pa.date32()),
@@ -65,17 +67,17 @@ def test_a_batch_is_in_the_table_once_whoever_comes_again(bench: Bench) -> None:
     assert table.commit(0, bench.files(table, 0, [1, 2]))
     assert table.has(0) and bench.ids() == [1, 2]
     again = bench.driver()
-    assert not again.commit(0, bench.files(again, 0, [1, 2], "b"))
+    assert not again.commit(0, bench.files(again, 0, [1, 2]))
     assert bench.ids() == [1, 2]
     assert again.commit(1, bench.files(again, 1, [3]))
     other = bench.driver("scope.another")
-    assert not other.has(1) and other.commit(1, bench.files(other, 1, [4], "c"))
+    assert not other.has(1) and other.commit(1, bench.files(other, 1, [4]))
     assert bench.ids() == [1, 2, 3, 4]
 
 
 def test_of_two_drivers_at_one_batch_one_counts(bench: Bench) -> None:
     one, two = bench.driver(), bench.driver()
-    of_one, of_two = bench.files(one, 0, [1, 2]), bench.files(two, 0, [1, 2], "b")
+    of_one, of_two = bench.files(one, 0, [1, 2]), bench.files(two, 0, [1, 2])
     assert bench.ids() == [], "nothing is seen before it is decided"
     assert two.commit(0, of_two) and not one.commit(0, of_one)
     assert bench.ids() == [1, 2]
@@ -83,9 +85,9 @@ def test_of_two_drivers_at_one_batch_one_counts(bench: Bench) -> None:
 
 def test_attempts_that_failed_leave_no_rows(bench: Bench) -> None:
     table = bench.driver()
-    bench.files(table, 0, [1], "failed")
+    bench.files(table, 0, [1])
     table.commit(0, bench.files(table, 0, [1]))
-    bench.files(table, 0, [1], "zombie")
+    bench.files(table, 0, [1])
     bench.driver().has(0)
     assert bench.ids() == [1]
 
@@ -176,6 +178,35 @@ def test_a_merge_gives_way_to_what_others_do_to_a_delta_table(tmp_path: Path, mo
     assert table.merge([DAY], 2) == 2 and bench.ids() == [0, 2, 3]
     assert Log(str(bench.root)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
     assert bench.ids() == [0, 2, 3]
+
+
+def test_files_of_others_in_a_tables_directory_stay_as_they_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "table", "parquet")
+    table = bench.driver()
+    for batch in range(2):
+        table.commit(batch, bench.files(table, batch, [batch]))
+    precious = [tmp_path / "table" / f"event_date={DAY}" / name for name in ("part-0.parquet", "merged-0.parquet")]
+    for file in precious:
+        pq.write_table(pa.table({"id": [7], "precious": ["gold"]}), file)
+    assert table.merge([DAY], 2) == 2
+    assert all(pq.read_table(file, partitioning=None).column_names == ["id", "precious"] for file in precious)
+    assert bench.ids() == [0, 1, 7, 7]
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_a_directory_that_is_somebody_elses_is_refused_before_anything_is_begun(tmp_path: Path, format: str) -> None:
+    place = tmp_path / "table"
+    (place / f"event_date={DAY}").mkdir(parents=True)
+    with pytest.raises(AskedWrongly, match=f"has files that no table of ours has, event_date={DAY} for one"):
+        lake.run(LakeOptions(topics=("orders",), to=str(place), format=format))
+    assert [one.name for one in place.iterdir()] == [f"event_date={DAY}"]
+
+
+@pytest.mark.parametrize("name", ["_headrace", "_delta_log", ".nfs01"])
+def test_a_directory_of_ours_or_of_nobody_is_not_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    place_of(str(tmp_path), "/").refuse_foreign()
+    place_of(str(tmp_path / "nowhere"), "/").refuse_foreign()
 
 
 def test_a_delta_table_of_other_columns_is_refused(tmp_path: Path) -> None:

@@ -85,6 +85,7 @@ def run(
     """
     options.check()
     session.check_installed(*(("deltalake",) if options.format == "delta" else ()))
+    options.place().refuse_foreign()
     door().run(_look_for_topics(options))
     own = spark is None
     chosen = session.start("headrace lake", options.master, options.conf) if spark is None else spark.newSession()
@@ -286,7 +287,7 @@ class _Sink:
         write = writer(
             place,
             self._table.below(batch_id),
-            f"{batch_id:010d}",
+            batch_id,
             to_arrow_schema(columns, timezone="UTC"),
             self.options.file_bytes,
         )

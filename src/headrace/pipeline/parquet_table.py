@@ -13,10 +13,10 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipeline.files import Written
+from headrace.pipeline.files import OUR_NAME, Written
 from headrace.pipeline.merging import join, small_files
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
-from headrace.pipeline.place import OURS, Place, Records
+from headrace.pipeline.place import DELTA_LOG, OURS, Place, Records
 from headrace.system import SystemRandom
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 STAGING = f"{OURS}/staging"
 BATCHES = "batches/"
 """Where the manifests are, among the records."""
-DELTA_LOG = "_delta_log"
 MANIFESTS_KEPT = 1_000
 """Of the batches of a query: only the last can come again."""
 
@@ -110,7 +109,7 @@ class ParquetTable:
 
         directory = self._place.within(f"event_date={day}")
         found = self._fs.get_file_info(FileSelector(directory, allow_not_found=True))
-        files = [(one.size, f"event_date={day}/{one.base_name}") for one in found if _is_seen(one)]
+        files = [(one.size, f"event_date={day}/{one.base_name}") for one in found if _is_ours(one)]
         return small_files(files, self._file_bytes)
 
     def _finish_merges(self) -> None:
@@ -163,6 +162,6 @@ class ParquetTable:
             return
 
 
-def _is_seen(file: "FileInfo") -> bool:
-    """By readers of the table."""
-    return bool(file.is_file) and file.size is not None and not file.base_name.startswith(("_", "."))
+def _is_ours(file: "FileInfo") -> bool:
+    """Others may put files beside them, which are not ours to replace."""
+    return bool(file.is_file) and file.size is not None and OUR_NAME.fullmatch(file.base_name) is not None

@@ -19,6 +19,8 @@ T = TypeVar("T")
 OURS = "_headrace"
 """Beside the table's files. Readers of Parquet and of Delta tables leave out what begins so."""
 
+DELTA_LOG = "_delta_log"
+
 _HOW = "give a directory, file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
@@ -58,6 +60,16 @@ class Place(NamedTuple):
             "a local --to has to be one directory that the driver and all workers share" if self.is_local else self.url
         )
         return f"{len(missing)} of {len(paths)} files that tasks wrote are not there, {missing[0]} for one: {why}"
+
+    def refuse_foreign(self) -> None:
+        """AskedWrongly where somebody else keeps files: who looks after a table may take them for its own."""
+        from pyarrow.fs import FileSelector
+
+        found = self.file_system().get_file_info(FileSelector(self.path, allow_not_found=True))
+        names = sorted(one.base_name for one in found)
+        seen = [name for name in names if not name.startswith(("_", "."))]
+        if seen and OURS not in names and DELTA_LOG not in names:
+            raise AskedWrongly(f"{self.url} has files that no table of ours has, {seen[0]} for one: give another --to")
 
     @property
     def delta_uri(self) -> str:
@@ -174,4 +186,4 @@ async def _content(store: ObjectStore, key: str) -> bytes:
     return await store.get(key, 0, size) if size else b""
 
 
-__all__ = ["OURS", "Place", "Records", "StoreUnavailable", "place_of"]
+__all__ = ["DELTA_LOG", "OURS", "Place", "Records", "StoreUnavailable", "place_of"]
