@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.pipeline.lake_options import LakeOptions
-from headrace.pipeline.outcome import AskedWrongly, sentence_of
+from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.place import Place, Records, place_of
 from tests.cli.programs import headrace
 
@@ -81,12 +81,3 @@ def test_a_record_is_written_by_who_comes_first(tmp_path: Path) -> None:
     assert records.get("a/b") == b"first" and records.names("a/") == ["a/b"]
     records.delete("a/b", "a/c")
     assert records.get("a/b") is None
-
-
-def test_of_all_that_spark_tells_the_last_cause_is_told() -> None:
-    told = RuntimeError(
-        "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON] error\nTraceback (most recent call last):\n"
-        '  File "x.py", line 1, in y\nheadrace.errors.KafkaError: the topic is gone.\n\n\tat org.X(Y.scala:1)\n'
-    )
-    assert sentence_of(told) == "the topic is gone"
-    assert sentence_of(RuntimeError("plainly so")) == "plainly so"
