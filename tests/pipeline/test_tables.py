@@ -209,6 +209,15 @@ def test_a_directory_of_ours_or_of_nobody_is_not_refused(tmp_path: Path, name: s
     place_of(str(tmp_path / "nowhere"), "/").refuse_foreign()
 
 
+def test_a_delta_log_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("garbage\n")
+    with pytest.raises(PipelineFailed, match=r"the Delta log of .*/table cannot be read: ") as failed:
+        Bench(tmp_path / "table", "delta").driver()
+    assert "\n" not in str(failed.value)
+
+
 def test_a_delta_table_of_other_columns_is_refused(tmp_path: Path) -> None:
     Log.create(str(tmp_path / "table"), pa.schema([("x", pa.int64())]))
     with pytest.raises(AskedWrongly, match="is a Delta table with other columns"):

@@ -6,7 +6,8 @@ names are nobody's rows: attempts that failed leave some, and `vacuum` removes t
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.client.outside import Outside
@@ -44,15 +45,18 @@ class DeltaTable:
 
         place = self._place
         options = place.delta_options or None
-        if not Log.is_deltatable(place.delta_uri, options) and Records(place).names(BATCHES):
+        with _told(place):
+            is_there = Log.is_deltatable(place.delta_uri, options)
+        if not is_there and Records(place).names(BATCHES):
             raise AskedWrongly(f"{place.url} is a table of Parquet files: give --format parquet, or another --to")
-        log = Log.create(
-            place.delta_uri,
-            self._schema,
-            partition_by=[EVENT_DATE],
-            mode="ignore",
-            storage_options=options,
-        )
+        with _told(place):
+            log = Log.create(
+                place.delta_uri,
+                self._schema,
+                partition_by=[EVENT_DATE],
+                mode="ignore",
+                storage_options=options,
+            )
         if log.metadata().partition_columns != [EVENT_DATE] or log.schema() != Schema.from_arrow(self._schema):
             raise AskedWrongly(f"{place.url} is a Delta table with other columns: give another --to")
 
@@ -131,7 +135,20 @@ class DeltaTable:
     def _log(self) -> "Log":
         from deltalake import DeltaTable as Log
 
-        return Log(self._place.delta_uri, storage_options=self._place.delta_options or None)
+        with _told(self._place):
+            return Log(self._place.delta_uri, storage_options=self._place.delta_options or None)
+
+
+@contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """PipelineFailed, with the first line of what deltalake says: the others are its stack."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except DeltaError as error:
+        said = str(error).strip().partition("\n")[0]
+        raise PipelineFailed(f"the Delta log of {place.url} cannot be read: {said}") from error
 
 
 def _partition(event_date: str) -> dict[str, str | None]:

@@ -81,24 +81,21 @@ def run(
 ) -> LakeResult:
     """Until all is in the table (`once`), or until `stop` is set. AskedWrongly, PipelineFailed, KafkaError.
 
-    In the session that is given, or in one of its own, which ends with it.
+    Beside the session that is given, or that runs in this process; or else in one of its own, which ends with it.
     """
     options.check()
     session.check_installed(*(("deltalake",) if options.format == "delta" else ()))
     options.place().refuse_foreign()
     door().run(_look_for_topics(options))
-    own = spark is None
-    chosen = session.start("headrace lake", options.master, options.conf) if spark is None else spark.newSession()
-    chosen.conf.set("spark.sql.session.timeZone", "UTC")
-    lake = _Lake(options, watcher or Watcher(), chosen)
-    try:
-        return lake.run(stop or threading.Event())
-    except (PySparkException, Py4JError) as error:
-        raise PipelineFailed(sentence_of(error)) from error
-    finally:
-        lake.close()
-        if own:
-            chosen.stop()
+    with session.opened("headrace lake", options.master, options.conf, spark) as chosen:
+        chosen.conf.set("spark.sql.session.timeZone", "UTC")
+        lake = _Lake(options, watcher or Watcher(), chosen)
+        try:
+            return lake.run(stop or threading.Event())
+        except (PySparkException, Py4JError) as error:
+            raise PipelineFailed(sentence_of(error)) from error
+        finally:
+            lake.close()
 
 
 async def _look_for_topics(options: LakeOptions) -> None:
