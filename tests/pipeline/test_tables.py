@@ -109,8 +109,11 @@ def test_small_files_become_one_and_rows_stay(bench: Bench) -> None:
     table = bench.driver()
     for batch in range(5):
         table.commit(batch, bench.files(table, batch, [batch]))
+    other = bench.driver("scope.another")
+    assert other.small_files([DAY, "2026-02-01"]) == {DAY: 5, "2026-02-01": 0}
     assert table.merge([DAY], 6) == 0
     assert table.merge([DAY], 5) == 5
+    assert other.small_files([DAY]) == {DAY: 1}
     assert bench.ids() == list(range(5))
     table.commit(5, bench.files(table, 5, [5]))
     assert table.merge([DAY], 2) == 2

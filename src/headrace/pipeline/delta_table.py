@@ -6,6 +6,7 @@ names are nobody's rows: attempts that failed leave some, and `vacuum` removes t
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -95,13 +96,17 @@ class DeltaTable:
     # looked: their rows would come twice. So an entry that replaces files counts only where it directly follows the
     # entry that it was worked out from.
 
+    def small_files(self, days: Sequence[str]) -> dict[str, int]:
+        found = _plain_files(self._log()) if days else {}
+        return {day: len(self._small(found.get(day, {}))) for day in days}
+
     def merge(self, days: Iterable[str], files_min: int) -> int:
         return sum(self._merge(day, files_min) for day in days)
 
     def _merge(self, day: str, files_min: int) -> int:
         log = self._log()
-        sizes = _plain_files(log, day)
-        small = small_files(((size, path) for path, size in sizes.items()), self._file_bytes)
+        sizes = _plain_files(log)[day]
+        small = self._small(sizes)
         if len(small) < files_min:
             return 0
         into = f"event_date={day}/merged-{SystemRandom().bits(64):016x}.parquet"
@@ -111,6 +116,9 @@ class DeltaTable:
             return 0
         merged = Written(into, day, rows, int(self._place.file_system().get_file_info(self._place.within(into)).size))
         return len(small) if self._replace(log, {path: sizes[path] for path in small}, merged) else 0
+
+    def _small(self, sizes: Mapping[str, int]) -> list[str]:
+        return small_files(((size, path) for path, size in sizes.items()), self._file_bytes)
 
     def _replace(self, log: "Log", old: Mapping[str, int], new: Written) -> bool:
         """False if the table has changed since `log` was read: there is a next time."""
@@ -162,15 +170,15 @@ def _add(file: Written, now_ms: int, has_new_rows: bool) -> "AddAction":
     return AddAction(file.path, file.bytes, _partition(file.event_date), now_ms, has_new_rows, stats)
 
 
-def _plain_files(log: "Log", day: str) -> dict[str, int]:
-    """Sizes of the day's files whose rows are what is in them, under the name that the log has for them."""
+def _plain_files(log: "Log") -> dict[str, dict[str, int]]:
+    """Sizes of the files of each day whose rows are what is in them, under the names that the log has for them."""
     import pyarrow as pa
 
-    if (
-        set(log.protocol().reader_features or ()) - PLAIN_FEATURES
-        or log.protocol().min_reader_version == COLUMN_MAPPING
-    ):
-        return {}
-    found = pa.table(log.get_add_actions(flatten=True)).to_pylist()
-    mine = [one for one in found if str(one[f"partition.{EVENT_DATE}"] or NO_DATE) == day]
-    return {one["path"]: one["size_bytes"] for one in mine if PLAIN_PATH.fullmatch(one["path"])}
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    protocol = log.protocol()
+    if set(protocol.reader_features or ()) - PLAIN_FEATURES or protocol.min_reader_version == COLUMN_MAPPING:
+        return found
+    for one in pa.table(log.get_add_actions(flatten=True)).to_pylist():
+        if PLAIN_PATH.fullmatch(one["path"]):
+            found[str(one[f"partition.{EVENT_DATE}"] or NO_DATE)][one["path"]] = one["size_bytes"]
+    return found

@@ -5,7 +5,8 @@ run(LakeOptions(topics=("orders",), to="/data/lake/orders", format="delta", once
 """
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -220,6 +221,7 @@ class _Sink:
     _table: Table | None = None
     _is_started: threading.Event = field(default_factory=threading.Event)
     _small: dict[str, int] = field(default_factory=dict)
+    """Files of the days that this run has written to; about, since others may write there too."""
 
     def file_form(self) -> tuple[Any, int]:
         """Of the table's files: columns, and how many bytes a file is to have."""
@@ -260,9 +262,7 @@ class _Sink:
             self.result.bytes += sum(one.bytes for one in files)
         self.result.batches += 1
         self.watcher.committed(self.result)
-        for one in files:
-            self._small[one.event_date] = self._small.get(one.event_date, 0) + 1
-        self._merge(self.options.merge_files)
+        self._merge_days(files)
 
     def _claim_topics(self, query_id: str) -> None:
         """A query without its checkpoint is another one, and begins at the beginning: all rows would come twice."""
@@ -295,16 +295,20 @@ class _Sink:
 
     def merge_at_end(self) -> None:
         """Of a run that ends by itself: nobody waits for the next batch."""
-        if self.options.merge_files:
-            self._merge(2)
+        if self.options.merge_files and self._table is not None:
+            self.result.merged_files += self._table.merge(sorted(self._small), 2)
 
-    def _merge(self, files_min: int) -> None:
-        days = [day for day, count in self._small.items() if count >= files_min > 0]
-        if not days or self._table is None:
+    def _merge_days(self, written: Sequence[Written]) -> None:
+        """The table is asked once for each day what earlier runs left there; then it is counted."""
+        assert self._table is not None
+        if not self.options.merge_files:
             return
-        self.result.merged_files += self._table.merge(days, files_min)
-        for day in days:
-            self._small[day] = 0
+        new = Counter(one.event_date for one in written)
+        counts = self._table.small_files([day for day in new if day not in self._small])
+        self._small.update({day: counts[day] if day in counts else self._small[day] + new[day] for day in new})
+        days = [day for day in new if self._small[day] >= self.options.merge_files]
+        self.result.merged_files += self._table.merge(days, self.options.merge_files)
+        self._small.update(dict.fromkeys(days, 1))
 
 
 class _listening:

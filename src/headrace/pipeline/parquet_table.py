@@ -86,6 +86,9 @@ class ParquetTable:
     # Small files. The merges of a day are numbered: each is decided by a record that only one can write, from what lies
     # there after all merges before it.
 
+    def small_files(self, days: Sequence[str]) -> dict[str, int]:
+        return {day: len(self._small(day)) for day in days}
+
     def merge(self, days: Iterable[str], files_min: int) -> int:
         return sum(self._merge(day, files_min) for day in days)
 

@@ -25,6 +25,10 @@ class Table(Protocol):
         PipelineFailed if the driver does not see what tasks have written: then none."""
         ...
 
+    def small_files(self, days: Sequence[str]) -> dict[str, int]:
+        """How many of each day there are, whoever wrote them."""
+        ...
+
     def merge(self, days: Iterable[str], files_min: int) -> int:
         """Small files of a day become one, if there are so many of them. Returns how many went."""
         ...

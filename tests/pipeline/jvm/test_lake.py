@@ -179,6 +179,19 @@ def test_small_files_of_a_day_become_one(
     assert ids(place, format) == list(range(30))
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_runs_that_write_one_file_each_leave_one_in_the_end(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
+) -> None:
+    place = tmp_path / "table"
+    went = []
+    for number in range(3):
+        fill(broker.bootstrap, topic, [order(number)], partitions=1)
+        went.append(run(format=format).merged_files)
+    assert went == [0, 2, 2]
+    assert ids(place, format) == [0, 1, 2]
+
+
 def test_avro_by_its_schema(run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     schema = {
         "type": "record",
