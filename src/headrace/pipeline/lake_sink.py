@@ -1,4 +1,4 @@
-"""What happens to each micro-batch of a lake: its rows are in the table once, and what is no row in a topic of its own."""
+"""What happens to each micro-batch of a lake: its rows are in the table once; what is no row has a topic of its own."""
 
 import threading
 from collections import Counter

@@ -277,6 +277,17 @@ def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
         run(topics=("nowhere",))
 
 
+def test_a_schema_is_inferred_from_all_topics_and_partitions(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
+) -> None:
+    other = f"{topic}-other"
+    make_topic(broker.bootstrap, other, 2)
+    fill(broker.bootstrap, topic, [b'{"x": 1}'] * 20, partitions=1)
+    fill(broker.bootstrap, other, [b'{"y": 1}', b'{"z": 1}'], partitions=2)
+    result = run(topics=(topic, other), sample_rows=8)
+    assert (result.rows, result.schema) == (22, "x bigint, y bigint, z bigint")
+
+
 def test_another_schema_than_that_of_the_table_is_refused(
     run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
 ) -> None:
