@@ -17,7 +17,7 @@ from headrace.pipeline.lake_options import LakeOptions
 from headrace.pipeline.merging import join
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
-from headrace.pipeline.place import place_of
+from headrace.pipeline.place import Records, place_of
 
 FILE = pa.schema([("id", pa.int64())])
 WHOLE = pa.schema([("id", pa.int64()), ("event_date", pa.date32())])
@@ -152,6 +152,49 @@ def test_of_two_merges_of_one_day_one_counts(bench: Bench, monkeypatch: pytest.M
     assert bench.ids() == [0, 1, 2]
     assert other.commit(3, bench.files(other, 3, [3])) and paused.merge([DAY], 2) == 2
     assert bench.ids() == [0, 1, 2, 3]
+
+
+def test_a_merge_whose_files_another_job_has_merged_already_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path / "table", "parquet")
+    paused, other = bench.driver(), bench.driver()
+    for batch in range(3):
+        other.commit(batch, bench.files(other, batch, [batch]))
+    todo = [lambda: other.merge([DAY], 2) == 3]
+
+    def joins_later(*given: Any) -> int:
+        if todo:
+            assert todo.pop()()
+        return join(*given)
+
+    monkeypatch.setattr(parquet_table, "join", joins_later)
+    assert paused.merge([DAY], 2) == 0 and bench.ids() == [0, 1, 2]
+    assert not list((bench.root / "_headrace" / "staging" / "merges").rglob("*.parquet"))
+
+
+def test_a_merge_that_another_job_finishes_and_forgets_meanwhile_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path / "table", "parquet")
+    late, other = bench.driver(), bench.driver()
+
+    def commit_and_merge(begin: int) -> None:
+        for batch in (begin, begin + 1):
+            other.commit(batch, bench.files(other, batch, [batch]))
+        assert other.merge([DAY], 2)
+
+    commit_and_merge(0)
+    todo = [lambda: commit_and_merge(2)]
+    get = Records.get
+
+    def gets_late(records: Records, key: str) -> bytes | None:
+        if todo and key.startswith("merges/"):
+            todo.pop()()
+        return get(records, key)
+
+    monkeypatch.setattr(Records, "get", gets_late)
+    assert late.merge([DAY], 2) == 0 and bench.ids() == [0, 1, 2, 3]
 
 
 def when_joined(monkeypatch: pytest.MonkeyPatch, then: Callable[[], bool]) -> None:

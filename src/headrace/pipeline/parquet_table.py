@@ -99,7 +99,11 @@ class ParquetTable:
             return 0
         name = f"merged-{number:010d}-{SystemRandom().bits(64):016x}.parquet"
         staged = f"{STAGING}/merges/{day}/{name}"
-        join(self._place, small, staged, self._schema)
+        try:
+            join(self._place, small, staged, self._schema)
+        except FileNotFoundError:  # another job has merged them meanwhile
+            self._delete(staged)
+            return 0
         content = json.dumps({"staged": staged, "into": f"event_date={day}/{name}", "of": small}).encode()
         won = self._records.put(self._merge_key(day, number), content) == content
         if not won:
@@ -121,17 +125,23 @@ class ParquetTable:
 
     def _finish(self, day: str) -> int:
         """The number of the last merge, which is done then; 0 if there was none."""
-        keys = self._records.names(f"merges/{day}/")
-        if not keys:
+        keys, content = self._last_merge(day)
+        if content is None:
             return 0
-        content = self._records.get(keys[-1])
-        assert content is not None
         merge = json.loads(content)
         self._move(merge["staged"], merge["into"])
         for path in merge["of"]:
             self._delete(path)
         self._records.delete(*keys[:-1])
         return int(keys[-1].rpartition("/")[2])
+
+    def _last_merge(self, day: str) -> tuple[list[str], bytes | None]:
+        """The keys of all that are kept, and the content of the last; read again where another job forgets it."""
+        while keys := self._records.names(f"merges/{day}/"):
+            content = self._records.get(keys[-1])
+            if content is not None:
+                return keys, content
+        return [], None
 
     @staticmethod
     def _merge_key(day: str, number: int) -> str:
