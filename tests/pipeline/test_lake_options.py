@@ -74,6 +74,24 @@ def test_a_place_is_a_directory_or_a_bucket() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["s3://lake/orders", "s3://lake/orders/", "s3://lake/orders?region=r", "s3://lake/orders/?endpoint=http://h:1"],
+        [
+            "lake/orders",
+            "./lake/orders/",
+            "/data/lake/orders",
+            "file:///data/lake//orders",
+            "lake/x/../orders",
+            "//data/lake/orders",
+        ],
+    ],
+)
+def test_a_place_counts_as_one_however_it_is_written(same: list[str]) -> None:
+    assert len({place_of(one, "/data").delta_uri for one in same}) == 1
+
+
 def test_a_record_is_written_by_who_comes_first(tmp_path: Path) -> None:
     records = Records(place_of(str(tmp_path), "/"))
     assert records.get("a/b") is None and records.names("a/") == []

@@ -75,7 +75,7 @@ class _Lake:
         self._spark = spark
         self._place: Place = options.place()
         self._checkpoint = options.checkpoint_location()
-        self._scope: Scope = scope_of(options.scope, self._checkpoint, self._place.url)
+        self._scope: Scope = scope_of(options.scope, self._checkpoint, self._place.delta_uri)
         self._guard: Guard | None = None
         self._result = LakeResult(self._place.url, options.format)
         self._clock = Outside().clock
@@ -90,7 +90,7 @@ class _Lake:
         self._guard = Guard(self._options.bootstrap, self._scope, app_start_ms)
         sink = LakeSink(self._options, self._result, parsing, table_schema(schema), self._guard, self._watcher)
         sink.dead_letters = DeadLetters(
-            self._options.bootstrap, self._options.dead_letter_topic, self._checkpoint, self._options.scope
+            self._options.bootstrap, self._options.dead_letter_topic, self._checkpoint, self._scope.name
         )
         kind = DeltaTable if self._options.format == "delta" else ParquetTable
         kind(self._place, "", *sink.file_form()).begin()

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -73,6 +74,7 @@ class Place(NamedTuple):
 
     @property
     def delta_uri(self) -> str:
+        """The same for all ways to write one place, which are to count as one."""
         return self.path if self.is_local else f"s3://{self.path}"
 
     @property
@@ -109,7 +111,7 @@ def place_of(url: str, working_directory: str) -> Place:
 
 
 def _local(path: str) -> Place:
-    path = path.rstrip("/") or "/"
+    path = "/" + normpath(path).lstrip("/")
     return Place(path, path, True)
 
 

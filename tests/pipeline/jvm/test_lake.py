@@ -288,6 +288,34 @@ def test_a_schema_is_inferred_from_all_topics_and_partitions(
     assert (result.rows, result.schema) == (22, "x bigint, y bigint, z bigint")
 
 
+def test_what_was_half_done_when_a_checkpoint_was_moved_is_done_once(
+    run: Callable[..., LakeResult],
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the scope that the refusal names; and --to is written otherwise."""
+    fill(broker.bootstrap, topic, [*orders(0, 4), b"bad"], partitions=2)
+    given = {"schema": "id long, at long, who string"}
+    with monkeypatch.context() as patch:
+
+        def die(*_: object) -> bool:
+            raise OSError("it was told to die")
+
+        patch.setattr(ParquetTable, "commit", die)
+        with pytest.raises(OSError, match="told to die"):
+            run(**given)
+    moved = (tmp_path / "table" / "_headrace" / "checkpoint").rename(tmp_path / "moved")
+    with pytest.raises(PipelineFailed, match=r"give option scope=\w+ to go on where it was") as refused:
+        run(checkpoint=str(moved), **given)
+    scope = str(refused.value).partition("give option scope=")[2].split()[0]
+    result = run(checkpoint=str(moved), scope=scope, to=f"{tmp_path}/x/../table/", **given)
+    assert (result.rows, result.dead_letters) == (4, 1)
+    assert ids(tmp_path / "table", "parquet") == list(range(4))
+    assert readable(broker.bootstrap, f"{topic}-dead-letter") == [b"bad"]
+
+
 def test_another_schema_than_that_of_the_table_is_refused(
     run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
 ) -> None:
