@@ -100,9 +100,10 @@ class _Lake:
             app_id = f"{query.id}.{self._scope.name}"
             sink.started(query, kind(self._place, app_id, *sink.file_form()))
             try:
-                self._wait(query, sink, stop)
+                is_through = self._wait(query, sink, stop)
             finally:
                 query.stop()
+        self._result.is_stopped = self._options.once and not is_through
         if self._options.once and not stop.is_set():
             sink.merge_at_end()
         self._result.seconds = (self._clock.monotonic_ms() - began_ms) / 1000
@@ -146,7 +147,8 @@ class _Lake:
             writing = writing.trigger(processingTime=f"{max(options.every_s, 0.0) * 1000:.0f} milliseconds")
         return writing.start()
 
-    def _wait(self, query: StreamingQuery, sink: LakeSink, stop: threading.Event) -> None:
+    def _wait(self, query: StreamingQuery, sink: LakeSink, stop: threading.Event) -> bool:
+        """Whether the query has ended by itself."""
         clock = ProgressClock(self._clock.monotonic_ms() / 1000)
         last_batch = -1
         while not stop.is_set():
@@ -164,7 +166,8 @@ class _Lake:
                     if progress is not None:
                         self._watcher.progressed(progress)
             if ended:
-                return
+                return True
+        return False
 
 
 class _listening:

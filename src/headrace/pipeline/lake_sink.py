@@ -41,6 +41,8 @@ class LakeResult:
     merged_files: int = 0
     skipped_batches: int = 0
     """Those that an earlier run had committed already."""
+    is_stopped: bool = False
+    """With `once`: before all was in the table, as it was asked to."""
     seconds: float = 0.0
     schema: str = ""
 

@@ -1,7 +1,9 @@
 """The Spark session of a pipeline: on the master that is given, or that spark-submit chose, or on this machine."""
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -71,9 +73,21 @@ def _started(name: str, master: str | None, conf: Mapping[str, str]) -> "SparkSe
     for key, value in {**OURS, **conf}.items():
         builder = builder.config(key, value)
     try:
-        session = builder.getOrCreate()
+        with _own_interrupt():
+            session = builder.getOrCreate()
         if "spark.log.level" not in conf:
             session.sparkContext.setLogLevel("ERROR")
     except (PySparkException, Py4JError, OSError) as error:
         raise AskedWrongly(f"Spark does not start: {sentence_of(error)}; {_LOOK_AT}") from error
     return session
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Spark puts a handler of its own in the place of whatever Ctrl-C does here; what it did, it does afterwards."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
