@@ -25,6 +25,7 @@ OBJECT_AT_END = r"\}\s*\z"
 TWO_ENDS = r"(?s)\}.*\}"
 """Only then can an object end before the text does, and is it worth while to look."""
 SAYS_INFINITE = r'[:,\[]\s*"?[+-]?INF(inity)?\b|[:,\[]\s*"?[+-]?Infinity\b'
+NO_NUMBER = r"[+-]?(NaN|Infinity|INF)"
 WITH_EXPONENT = r"^[+-]?\d*(?:\.(\d*?)0*)?[eE]([+-]?\d+)$"
 
 Check = Callable[[Column, DataType], Column | None]
@@ -58,7 +59,9 @@ def is_wrong(text: Column, parsed: Column, fields: StructType) -> Column:
 
 
 def _is_one_value(text: Column) -> Column:
-    """Both functions stop where what was put around the text ends: none ends both early."""
+    """Both functions stop where what was put around the text ends: none ends both early. And they are stricter than who
+    parsed it: numbers that are no numbers are none to them."""
+    text = f.regexp_replace(text, NO_NUMBER, "0")
     in_array = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
     in_object = f.size(f.json_object_keys(f.concat(f.lit('{"":'), text, f.lit("}"))))
     return _surely(in_array == 1) & _surely(in_object == 1)

@@ -38,6 +38,7 @@ def rows(spark: SparkSession, schema: ValueSchema, values: list[bytes]) -> list[
             [b'{"a":{"d":1.25}}'],
         ),
         ("double", {b"1e300": 1e300, b'"-Infinity"': float("-inf"), b"Infinity": float("inf")}, [b"1e400", b"-1e400"]),
+        ("struct<f:double>", {b'{"f":-Infinity}': {"f": float("-inf")}}, [b'{"f":1e400}', b'{"f":Infinite}']),
         ("array<float>", {b"[1.5]": [1.5]}, [b"[1.5, 1e40]"]),
         (
             "int",
