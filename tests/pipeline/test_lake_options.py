@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.pipeline.lake_options import LakeOptions
-from headrace.pipeline.outcome import AskedWrongly, sentence_of
+from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.place import Place, Records, place_of
 from tests.cli.programs import headrace
 
@@ -74,6 +74,24 @@ def test_a_place_is_a_directory_or_a_bucket() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "same",
+    [
+        ["s3://lake/orders", "s3://lake/orders/", "s3://lake/orders?region=r", "s3://lake/orders/?endpoint=http://h:1"],
+        [
+            "lake/orders",
+            "./lake/orders/",
+            "/data/lake/orders",
+            "file:///data/lake//orders",
+            "lake/x/../orders",
+            "//data/lake/orders",
+        ],
+    ],
+)
+def test_a_place_counts_as_one_however_it_is_written(same: list[str]) -> None:
+    assert len({place_of(one, "/data").delta_uri for one in same}) == 1
+
+
 def test_a_record_is_written_by_who_comes_first(tmp_path: Path) -> None:
     records = Records(place_of(str(tmp_path), "/"))
     assert records.get("a/b") is None and records.names("a/") == []
@@ -81,12 +99,3 @@ def test_a_record_is_written_by_who_comes_first(tmp_path: Path) -> None:
     assert records.get("a/b") == b"first" and records.names("a/") == ["a/b"]
     records.delete("a/b", "a/c")
     assert records.get("a/b") is None
-
-
-def test_of_all_that_spark_tells_the_last_cause_is_told() -> None:
-    told = RuntimeError(
-        "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON] error\nTraceback (most recent call last):\n"
-        '  File "x.py", line 1, in y\nheadrace.errors.KafkaError: the topic is gone.\n\n\tat org.X(Y.scala:1)\n'
-    )
-    assert sentence_of(told) == "the topic is gone"
-    assert sentence_of(RuntimeError("plainly so")) == "plainly so"

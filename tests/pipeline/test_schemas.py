@@ -1,6 +1,7 @@
 """Schemas of values: DDL and Spark's JSON are Spark's; Avro and names are ours."""
 
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from io import BytesIO
 from typing import Any
@@ -12,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from headrace.pipeline.avro import avro_type, decoder
 from headrace.pipeline.outcome import AskedWrongly
-from headrace.pipeline.schemas import parse_schema
+from headrace.pipeline.schemas import first_rows, parse_schema
 
 
 def record(*fields: tuple[str, Any]) -> str:
@@ -62,6 +63,16 @@ def test_avro_has_a_type_for_each_of_sparks() -> None:
 def test_what_no_table_can_have_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(AskedWrongly, match=sentence):
         parse_schema(text, None)
+
+
+def test_a_sample_has_the_first_rows_of_a_partition_and_reads_no_more() -> None:
+    def batches() -> Iterator[pa.RecordBatch]:
+        for begin in (0, 3):
+            yield pa.RecordBatch.from_pydict({"value": [begin, begin + 1, begin + 2]})
+        raise AssertionError("it was read on")
+
+    taken = [value for batch in first_rows(5)(batches()) for value in batch.column("value").to_pylist()]
+    assert taken == [0, 1, 2, 3, 4]
 
 
 def test_sparks_json_is_taken_as_it_is() -> None:

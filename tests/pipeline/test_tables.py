@@ -1,18 +1,23 @@
 """Tables without Spark: batches that come again, drivers that die, and two of them at once."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable as Log
 
+from headrace.pipeline import delta_table, lake, parquet_table
 from headrace.pipeline.delta_table import DeltaTable
-from headrace.pipeline.files import DayFiles, Written
-from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.files import DayFiles, Written, file_prefix
+from headrace.pipeline.lake_options import LakeOptions
+from headrace.pipeline.merging import join
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
-from headrace.pipeline.place import place_of
+from headrace.pipeline.place import Records, place_of
 
 FILE = pa.schema([("id", pa.int64())])
 WHOLE = pa.schema([("id", pa.int64()), ("event_date", pa.date32())])
@@ -31,9 +36,9 @@ class Bench:
         table.begin()
         return table
 
-    def files(self, table: Any, batch_id: int, ids: list[int], attempt: str = "a") -> list[Written]:
+    def files(self, table: Any, batch_id: int, ids: list[int]) -> list[Written]:
         """What a task writes."""
-        days = DayFiles(self.place, table.below(batch_id), f"{batch_id}-{attempt}", FILE, 1 << 20)
+        days = DayFiles(self.place, table.below(batch_id), file_prefix(batch_id, 0, 0), FILE, 1 << 20)
         columns = {
             "id": pa.array(ids, pa.int64()),
             "event_date": pa.array([DAY] * len(ids)).cast(pa.date32()),
@@ -62,17 +67,17 @@ def test_a_batch_is_in_the_table_once_whoever_comes_again(bench: Bench) -> None:
     assert table.commit(0, bench.files(table, 0, [1, 2]))
     assert table.has(0) and bench.ids() == [1, 2]
     again = bench.driver()
-    assert not again.commit(0, bench.files(again, 0, [1, 2], "b"))
+    assert not again.commit(0, bench.files(again, 0, [1, 2]))
     assert bench.ids() == [1, 2]
     assert again.commit(1, bench.files(again, 1, [3]))
     other = bench.driver("scope.another")
-    assert not other.has(1) and other.commit(1, bench.files(other, 1, [4], "c"))
+    assert not other.has(1) and other.commit(1, bench.files(other, 1, [4]))
     assert bench.ids() == [1, 2, 3, 4]
 
 
 def test_of_two_drivers_at_one_batch_one_counts(bench: Bench) -> None:
     one, two = bench.driver(), bench.driver()
-    of_one, of_two = bench.files(one, 0, [1, 2]), bench.files(two, 0, [1, 2], "b")
+    of_one, of_two = bench.files(one, 0, [1, 2]), bench.files(two, 0, [1, 2])
     assert bench.ids() == [], "nothing is seen before it is decided"
     assert two.commit(0, of_two) and not one.commit(0, of_one)
     assert bench.ids() == [1, 2]
@@ -80,19 +85,35 @@ def test_of_two_drivers_at_one_batch_one_counts(bench: Bench) -> None:
 
 def test_attempts_that_failed_leave_no_rows(bench: Bench) -> None:
     table = bench.driver()
-    bench.files(table, 0, [1], "failed")
+    bench.files(table, 0, [1])
     table.commit(0, bench.files(table, 0, [1]))
-    bench.files(table, 0, [1], "zombie")
+    bench.files(table, 0, [1])
     bench.driver().has(0)
     assert bench.ids() == [1]
+
+
+def test_a_batch_whose_files_the_driver_does_not_see_is_not_committed(bench: Bench) -> None:
+    """As when workers on other hosts write to directories of their own."""
+    table = bench.driver()
+    files = bench.files(table, 0, [1, 2])
+    there = bench.root / table.below(0) / files[0].path
+    hidden = there.rename(bench.root.parent / "on-another-host")
+    with pytest.raises(PipelineFailed, match=r"1 of 1 files .* one directory that the driver and all workers share"):
+        table.commit(0, files)
+    assert not bench.driver().has(0)
+    hidden.rename(there)
+    assert table.commit(0, files) and bench.ids() == [1, 2]
 
 
 def test_small_files_become_one_and_rows_stay(bench: Bench) -> None:
     table = bench.driver()
     for batch in range(5):
         table.commit(batch, bench.files(table, batch, [batch]))
+    other = bench.driver("scope.another")
+    assert other.small_files([DAY, "2026-02-01"]) == {DAY: 5, "2026-02-01": 0}
     assert table.merge([DAY], 6) == 0
     assert table.merge([DAY], 5) == 5
+    assert other.small_files([DAY]) == {DAY: 1}
     assert bench.ids() == list(range(5))
     table.commit(5, bench.files(table, 5, [5]))
     assert table.merge([DAY], 2) == 2
@@ -121,22 +142,126 @@ def test_a_merge_that_was_begun_is_finished_by_the_next_driver(
     assert len(list((tmp_path / "table").glob("event_date=*/*.parquet"))) == 1
 
 
-def test_of_two_merges_of_one_day_one_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_merges_of_one_day_one_counts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A paused driver has chosen its files, and comes back when another one has merged them."""
+    paused, other = bench.driver(), bench.driver()
+    for batch in range(3):
+        other.commit(batch, bench.files(other, batch, [batch]))
+    when_joined(monkeypatch, lambda: other.merge([DAY], 2) == 3)
+    assert paused.merge([DAY], 2) == 0
+    assert bench.ids() == [0, 1, 2]
+    assert other.commit(3, bench.files(other, 3, [3])) and paused.merge([DAY], 2) == 2
+    assert bench.ids() == [0, 1, 2, 3]
+
+
+def test_a_merge_whose_files_another_job_has_merged_already_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench = Bench(tmp_path / "table", "parquet")
     paused, other = bench.driver(), bench.driver()
     for batch in range(3):
         other.commit(batch, bench.files(other, batch, [batch]))
-    join = ParquetTable._join
+    todo = [lambda: other.merge([DAY], 2) == 3]
 
-    def joins_late(table: ParquetTable, *given: Any) -> None:
-        join(table, *given)
-        if table is paused:
-            assert other.merge([DAY], 2) == 3
+    def joins_later(*given: Any) -> int:
+        if todo:
+            assert todo.pop()()
+        return join(*given)
 
-    monkeypatch.setattr(ParquetTable, "_join", joins_late)
-    assert paused.merge([DAY], 2) == 0
-    assert bench.ids() == [0, 1, 2]
+    monkeypatch.setattr(parquet_table, "join", joins_later)
+    assert paused.merge([DAY], 2) == 0 and bench.ids() == [0, 1, 2]
+    assert not list((bench.root / "_headrace" / "staging" / "merges").rglob("*.parquet"))
+
+
+def test_a_merge_that_another_job_finishes_and_forgets_meanwhile_is_none_of_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path / "table", "parquet")
+    late, other = bench.driver(), bench.driver()
+
+    def commit_and_merge(begin: int) -> None:
+        for batch in (begin, begin + 1):
+            other.commit(batch, bench.files(other, batch, [batch]))
+        assert other.merge([DAY], 2)
+
+    commit_and_merge(0)
+    todo = [lambda: commit_and_merge(2)]
+    get = Records.get
+
+    def gets_late(records: Records, key: str) -> bytes | None:
+        if todo and key.startswith("merges/"):
+            todo.pop()()
+        return get(records, key)
+
+    monkeypatch.setattr(Records, "get", gets_late)
+    assert late.merge([DAY], 2) == 0 and bench.ids() == [0, 1, 2, 3]
+
+
+def when_joined(monkeypatch: pytest.MonkeyPatch, then: Callable[[], bool]) -> None:
+    """Between the choice of a merge and its decision, once."""
+    todo = [then]
+
+    def joins_late(*given: Any) -> int:
+        rows = join(*given)
+        if todo:
+            assert todo.pop()()
+        return rows
+
+    for module in (delta_table, parquet_table):
+        monkeypatch.setattr(module, "join", joins_late)
+
+
+def test_a_merge_gives_way_to_what_others_do_to_a_delta_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(tmp_path / "table", "delta")
+    table = bench.driver()
+    for batch in range(3):
+        table.commit(batch, bench.files(table, batch, [batch]))
+    when_joined(monkeypatch, lambda: Log(str(bench.root)).optimize.compact()["numFilesRemoved"] == 3)
+    assert table.merge([DAY], 2) == 0 and bench.ids() == [0, 1, 2]
+    table.commit(3, bench.files(table, 3, [3]))
+    when_joined(monkeypatch, lambda: Log(str(bench.root)).delete("id = 1")["num_deleted_rows"] == 1)
+    assert table.merge([DAY], 2) == 0 and bench.ids() == [0, 2, 3]
+    assert table.merge([DAY], 2) == 2 and bench.ids() == [0, 2, 3]
+    assert Log(str(bench.root)).vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert bench.ids() == [0, 2, 3]
+
+
+def test_files_of_others_in_a_tables_directory_stay_as_they_are(tmp_path: Path) -> None:
+    bench = Bench(tmp_path / "table", "parquet")
+    table = bench.driver()
+    for batch in range(2):
+        table.commit(batch, bench.files(table, batch, [batch]))
+    precious = [tmp_path / "table" / f"event_date={DAY}" / name for name in ("part-0.parquet", "merged-0.parquet")]
+    for file in precious:
+        pq.write_table(pa.table({"id": [7], "precious": ["gold"]}), file)
+    assert table.merge([DAY], 2) == 2
+    assert all(pq.read_table(file, partitioning=None).column_names == ["id", "precious"] for file in precious)
+    assert bench.ids() == [0, 1, 7, 7]
+
+
+@pytest.mark.parametrize("format", ["parquet", "delta"])
+def test_a_directory_that_is_somebody_elses_is_refused_before_anything_is_begun(tmp_path: Path, format: str) -> None:
+    place = tmp_path / "table"
+    (place / f"event_date={DAY}").mkdir(parents=True)
+    with pytest.raises(AskedWrongly, match=f"has files that no table of ours has, event_date={DAY} for one"):
+        lake.run(LakeOptions(topics=("orders",), to=str(place), format=format))
+    assert [one.name for one in place.iterdir()] == [f"event_date={DAY}"]
+
+
+@pytest.mark.parametrize("name", ["_headrace", "_delta_log", ".nfs01"])
+def test_a_directory_of_ours_or_of_nobody_is_not_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    place_of(str(tmp_path), "/").refuse_foreign()
+    place_of(str(tmp_path / "nowhere"), "/").refuse_foreign()
+
+
+def test_a_delta_log_that_cannot_be_read_is_one_sentence(tmp_path: Path) -> None:
+    log = tmp_path / "table" / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f"{0:020d}.json").write_text("garbage\n")
+    with pytest.raises(PipelineFailed, match=r"the Delta log of .*/table cannot be read: ") as failed:
+        Bench(tmp_path / "table", "delta").driver()
+    assert "\n" not in str(failed.value)
 
 
 def test_a_delta_table_of_other_columns_is_refused(tmp_path: Path) -> None:

@@ -39,8 +39,9 @@ class BucketBench(Bench):
 def test_batches_come_once_and_small_files_become_one(bench: BucketBench) -> None:
     one, two = bench.driver(), bench.driver()
     for batch in range(3):
-        mine, other = bench.files(one, batch, [batch]), bench.files(two, batch, [batch], "b")
+        mine, other = bench.files(one, batch, [batch]), bench.files(two, batch, [batch])
         assert two.commit(batch, other) and not one.commit(batch, mine)
     assert bench.ids() == [0, 1, 2]
+    bench.place.refuse_foreign()
     assert one.merge([DAY], 2) == 3
     assert bench.driver().has(2) and bench.ids() == [0, 1, 2]

@@ -7,8 +7,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-STORE_LIBRARY = "obstore"
-"""It has threads of its own. One that calls back while the interpreter ends aborts the process, after all was done."""
+THREADED_LIBRARIES = ("obstore", "deltalake")
+"""They have threads of their own. One that calls back while the interpreter ends aborts the process, after all was
+done."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -17,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _main(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:
         code = 1  # so early, or so late, that there is nothing to say
-    if arguments is None and STORE_LIBRARY in sys.modules:
+    if arguments is None and any(name in sys.modules for name in THREADED_LIBRARIES):
         _end_at_once(code)
     return code
 

@@ -16,7 +16,7 @@ from headrace.cli.pipeline_bar import LakeBar, PiecesBar
 from headrace.cli.values import parse_any_size, parse_span_ms
 
 if TYPE_CHECKING:
-    from headrace.pipeline.lake import LakeOptions
+    from headrace.pipeline.lake import LakeOptions, LakeResult
     from headrace.pipeline.verify_report import Report
 
 VERIFIED = ["partition", "replica", "offsets", "batches", "records", "bytes", "findings"]
@@ -35,7 +35,9 @@ Conf = Annotated[
 
 
 Topics = Annotated[tuple[str, ...], Parameter(help="Topics that become one table.", negative=())]
-To = Annotated[str, Parameter(metavar="URI", help="The table: a directory, or s3://BUCKET/PREFIX.")]
+To = Annotated[
+    str, Parameter(metavar="URI", help="The table: a directory that all workers share, or s3://BUCKET/PREFIX.")
+]
 Format = Annotated[str, Parameter(help="parquet or delta.")]
 Once = Annotated[bool, Flag, Parameter(help="End when all that is there now is in the table.")]
 Schema = Annotated[
@@ -142,13 +144,19 @@ def _run_lake(options: "LakeOptions", json: bool) -> None:
         raise Failure(str(failed)) from failed
     if json:
         output.document(result.to_json())
-        return
+    else:
+        _show_lake(result, options.dead_letter_topic)
+    if result.is_stopped:
+        raise Failure("stopped before all was in the table: what is missing comes with the next run")
+
+
+def _show_lake(result: "LakeResult", dead_letter_topic: str) -> None:
     output.line(
         f"{result.rows:,} rows in {result.files:,} files, {result.bytes:,} bytes, by {result.batches} batches in "
         f"{result.seconds:.1f} s: {result.table}"
     )
     if result.dead_letters:
-        output.line(f"{result.dead_letters:,} records are no rows: they are in {options.dead_letter_topic}")
+        output.line(f"{result.dead_letters:,} records are no rows: they are in {dead_letter_topic}")
 
 
 def verify(
@@ -243,11 +251,17 @@ def name_of(node: int) -> str:
 
 
 def _stopping() -> threading.Event:
-    """Set by Ctrl-C and SIGTERM: what is not in the table then comes with the next run."""
+    """Set by the first Ctrl-C or SIGTERM; the second one finds the system's own handler and ends the process."""
     stop = threading.Event()
+
+    def ask(*_: object) -> None:
+        stop.set()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: stop.set())
+            signal.signal(number, ask)
     return stop
 
 

@@ -11,4 +11,5 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--path"]:
         print(__file__)
     else:
-        sys.exit(main(["pipeline", *sys.argv[1:]]))
+        sys.argv[1:1] = ["pipeline"]
+        sys.exit(main())

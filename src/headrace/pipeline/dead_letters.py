@@ -9,6 +9,8 @@ from headrace.pipeline.parsing import REASON
 from headrace.spark.door import door
 from headrace.spark.foreach_batch import foreach_batch
 
+LAKE_SCOPE_CHARS = 52
+"""A scope has 64 at most."""
 HEADERS = {
     "headrace.topic": "_topic",
     "headrace.partition": "_partition",
@@ -18,16 +20,20 @@ HEADERS = {
 
 
 class DeadLetters:
-    """Written by the exactly-once sink, and counted as a part of the batch that they are of."""
+    """Written by the exactly-once sink, and counted as a part of the batch that they are of.
 
-    def __init__(self, bootstrap: str, topic: str, checkpoint: str, scope: str | None) -> None:
+    Under a name that follows from that of the lake's scope alone, so that they are not written again where somebody
+    gives that scope for a checkpoint that was moved.
+    """
+
+    def __init__(self, bootstrap: str, topic: str, checkpoint: str, lake_scope: str) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._write = foreach_batch(
             bootstrap,
             topic,
             checkpoint_location=checkpoint,
-            scope=None if scope is None else f"{scope[:52]}-dead-letter",
+            scope=f"{lake_scope[:LAKE_SCOPE_CHARS]}-dead-letter",
             columns=_columns,
         )
         self._is_there = False

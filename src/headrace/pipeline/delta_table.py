@@ -5,19 +5,32 @@ names are nobody's rows: attempts that failed leave some, and `vacuum` removes t
 """
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from headrace.client.outside import Outside
 from headrace.pipeline.files import NO_DATE, Written
-from headrace.pipeline.outcome import AskedWrongly
+from headrace.pipeline.merging import join, small_files
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import BATCHES
 from headrace.pipeline.place import Place, Records
 from headrace.pipeline.schemas import EVENT_DATE
+from headrace.system import SystemRandom
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable as Log
+    from deltalake.transaction import AddAction
+
+PLAIN_FEATURES = frozenset({"timestampNtz"})
+"""With other ones rows are not what is in their file: they are deleted elsewhere, or columns have other names there."""
+COLUMN_MAPPING = 2
+"""A table for readers of this version has it."""
+PLAIN_PATH = re.compile(r"[A-Za-z0-9=_./-]+")
+"""Others are escaped in the log, in more than one way."""
 
 
 class DeltaTable:
@@ -33,15 +46,18 @@ class DeltaTable:
 
         place = self._place
         options = place.delta_options or None
-        if not Log.is_deltatable(place.delta_uri, options) and Records(place).names(BATCHES):
+        with _told(place):
+            is_there = Log.is_deltatable(place.delta_uri, options)
+        if not is_there and Records(place).names(BATCHES):
             raise AskedWrongly(f"{place.url} is a table of Parquet files: give --format parquet, or another --to")
-        log = Log.create(
-            place.delta_uri,
-            self._schema,
-            partition_by=[EVENT_DATE],
-            mode="ignore",
-            storage_options=options,
-        )
+        with _told(place):
+            log = Log.create(
+                place.delta_uri,
+                self._schema,
+                partition_by=[EVENT_DATE],
+                mode="ignore",
+                storage_options=options,
+            )
         if log.metadata().partition_columns != [EVENT_DATE] or log.schema() != Schema.from_arrow(self._schema):
             raise AskedWrongly(f"{place.url} is a Delta table with other columns: give another --to")
 
@@ -54,20 +70,13 @@ class DeltaTable:
 
     def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
         from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import AddAction, CommitProperties, Transaction
+        from deltalake.transaction import CommitProperties, Transaction
 
+        unseen = self._place.unseen(one.path for one in files)
+        if unseen:
+            raise PipelineFailed(unseen)
         now_ms = Outside().clock.wall_ms()
-        actions = [
-            AddAction(
-                path=one.path,
-                size=one.bytes,
-                partition_values={EVENT_DATE: None if one.event_date == NO_DATE else one.event_date},
-                modification_time=now_ms,
-                data_change=True,
-                stats=json.dumps({"numRecords": one.rows}),
-            )
-            for one in files
-        ]
+        actions = [_add(one, now_ms, has_new_rows=True) for one in files]
         log = self._log()
         last = log.transaction_version(self._app_id)
         if last is not None and last >= batch_id:
@@ -83,23 +92,93 @@ class DeltaTable:
             raise
         return True
 
-    def merge(self, days: Iterable[str], files_min: int) -> int:
-        from deltalake.exceptions import CommitFailedError
+    # Small files. deltalake's own `compact` takes no notice when somebody else has merged the same files since it
+    # looked: their rows would come twice. So an entry that replaces files counts only where it directly follows the
+    # entry that it was worked out from.
 
-        went = 0
-        for day in days:
-            log = self._log()
-            where = [(EVENT_DATE, "=", "" if day == NO_DATE else day)]
-            if len(log.file_uris(file_pruning_predicate=where)) < files_min:
-                continue
-            try:
-                told = log.optimize.compact(partition_filters=where, target_size=self._file_bytes)
-            except CommitFailedError:  # somebody else was at it; there is a next time
-                continue
-            went += int(told["numFilesRemoved"])
-        return went
+    def small_files(self, days: Sequence[str]) -> dict[str, int]:
+        found = _plain_files(self._log()) if days else {}
+        return {day: len(self._small(found.get(day, {}))) for day in days}
+
+    def merge(self, days: Iterable[str], files_min: int) -> int:
+        return sum(self._merge(day, files_min) for day in days)
+
+    def _merge(self, day: str, files_min: int) -> int:
+        log = self._log()
+        sizes = _plain_files(log)[day]
+        small = self._small(sizes)
+        if len(small) < files_min:
+            return 0
+        into = f"event_date={day}/merged-{SystemRandom().bits(64):016x}.parquet"
+        try:
+            rows = join(self._place, small, into, self._schema.remove(self._schema.get_field_index(EVENT_DATE)))
+        except FileNotFoundError:  # others have merged them, and removed them by `vacuum`
+            return 0
+        merged = Written(into, day, rows, int(self._place.file_system().get_file_info(self._place.within(into)).size))
+        return len(small) if self._replace(log, {path: sizes[path] for path in small}, merged) else 0
+
+    def _small(self, sizes: Mapping[str, int]) -> list[str]:
+        return small_files(((size, path) for path, size in sizes.items()), self._file_bytes)
+
+    def _replace(self, log: "Log", old: Mapping[str, int], new: Written) -> bool:
+        """False if the table has changed since `log` was read: there is a next time."""
+        from deltalake.exceptions import CommitFailedError
+        from deltalake.transaction import CommitProperties, RemoveAction
+
+        now_ms = Outside().clock.wall_ms()
+        day = _partition(new.event_date)
+        gone = [RemoveAction(path, False, now_ms, size, day) for path, size in old.items()]
+        try:
+            log.create_write_transaction(
+                [*gone, _add(new, now_ms, has_new_rows=False)],
+                "append",
+                log.schema(),
+                partition_by=[EVENT_DATE],
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError:
+            return False
+        return True
 
     def _log(self) -> "Log":
         from deltalake import DeltaTable as Log
 
-        return Log(self._place.delta_uri, storage_options=self._place.delta_options or None)
+        with _told(self._place):
+            return Log(self._place.delta_uri, storage_options=self._place.delta_options or None)
+
+
+@contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """PipelineFailed, with the first line of what deltalake says: the others are its stack."""
+    from deltalake.exceptions import DeltaError
+
+    try:
+        yield
+    except DeltaError as error:
+        said = str(error).strip().partition("\n")[0]
+        raise PipelineFailed(f"the Delta log of {place.url} cannot be read: {said}") from error
+
+
+def _partition(event_date: str) -> dict[str, str | None]:
+    return {EVENT_DATE: None if event_date == NO_DATE else event_date}
+
+
+def _add(file: Written, now_ms: int, has_new_rows: bool) -> "AddAction":
+    from deltalake.transaction import AddAction
+
+    stats = json.dumps({"numRecords": file.rows})
+    return AddAction(file.path, file.bytes, _partition(file.event_date), now_ms, has_new_rows, stats)
+
+
+def _plain_files(log: "Log") -> dict[str, dict[str, int]]:
+    """Sizes of the files of each day whose rows are what is in them, under the names that the log has for them."""
+    import pyarrow as pa
+
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    protocol = log.protocol()
+    if set(protocol.reader_features or ()) - PLAIN_FEATURES or protocol.min_reader_version == COLUMN_MAPPING:
+        return found
+    for one in pa.table(log.get_add_actions(flatten=True)).to_pylist():
+        if PLAIN_PATH.fullmatch(one["path"]):
+            found[str(one[f"partition.{EVENT_DATE}"] or NO_DATE)][one["path"]] = one["size_bytes"]
+    return found

@@ -1,5 +1,6 @@
 """What tasks do: rows to Parquet files, one per day at a time, and what they wrote as rows for the driver."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +19,8 @@ ROW_GROUP_BYTES = 16 << 20
 WAITING_BYTES_MAX = 128 << 20
 """Rows of all days that are not in a file yet. So a task whose rows come in no order of days makes few files."""
 NO_DATE = "__HIVE_DEFAULT_PARTITION__"
+OUR_NAME = re.compile(r"(\d{10}-\d{5}-\d+|merged-\d{10})-[0-9a-f]{16}(-\d+)?\.parquet")
+"""Of tasks and of merges. Other files in a table's directory are somebody else's."""
 
 
 class Written(NamedTuple):
@@ -31,7 +34,7 @@ class Written(NamedTuple):
 
 
 def writer(
-    place: Place, below: str, name: str, schema: "pa.Schema", file_bytes: int
+    place: Place, below: str, batch_id: int, schema: "pa.Schema", file_bytes: int
 ) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
     """For mapInArrow. Files lie in `below` within the table, in a directory for each day."""
 
@@ -39,7 +42,7 @@ def writer(
         import pyarrow as pa
 
         attempt = task.attempt(task.current())
-        prefix = f"{name}-{attempt.partition:05d}-{attempt.attempt_id}-{SystemRandom().bits(64):016x}"
+        prefix = file_prefix(batch_id, attempt.partition, attempt.attempt_id)
         files = DayFiles(place, below, prefix, schema, file_bytes)
         dead = 0
         for batch in batches:
@@ -54,6 +57,11 @@ def writer(
         yield pa.RecordBatch.from_arrays([pa.array(c, k) for c, k in zip(columns, kinds, strict=True)], names)
 
     return write
+
+
+def file_prefix(batch_id: int, partition: int, attempt_id: int) -> str:
+    """Of the names of one attempt's files: no other attempt has it, and no other table."""
+    return f"{batch_id:010d}-{partition:05d}-{attempt_id}-{SystemRandom().bits(64):016x}"
 
 
 class DayFiles:

@@ -5,72 +5,35 @@ run(LakeOptions(topics=("orders",), to="/data/lake/orders", format="delta", once
 """
 
 import threading
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
-from pyspark.sql.types import StructType
 
 from headrace.client import Admin
 from headrace.client.outside import Outside
-from headrace.errors import KafkaError
 from headrace.pipeline import schemas, session
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.delta_table import DeltaTable
-from headrace.pipeline.files import WRITTEN, Written, writer
 from headrace.pipeline.guard import Guard
 from headrace.pipeline.lake_options import LakeOptions as LakeOptions
 from headrace.pipeline.lake_progress import LakeProgress as LakeProgress
 from headrace.pipeline.lake_progress import ProgressClock
+from headrace.pipeline.lake_sink import LakeResult as LakeResult
+from headrace.pipeline.lake_sink import LakeSink
+from headrace.pipeline.lake_sink import Watcher as Watcher
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
 from headrace.pipeline.parquet_table import ParquetTable
-from headrace.pipeline.parsing import REASON, SOURCE, Parsing, table_schema
-from headrace.pipeline.place import Place, Records, StoreUnavailable
-from headrace.pipeline.schemas import EVENT_DATE, ValueSchema
-from headrace.pipeline.tables import Table
+from headrace.pipeline.parsing import SOURCE, Parsing, table_schema
+from headrace.pipeline.place import Place, Records
+from headrace.pipeline.schemas import ValueSchema
 from headrace.spark.door import door
 from headrace.spark.listener import GroupListener
 from headrace.spark.scope import Scope, scope_of
 
 LOOK_S = 0.5
 REACH_MS_MAX = 10_000
-OWN_ERRORS = (AskedWrongly, PipelineFailed, KafkaError, StoreUnavailable, ValueError, OSError)
-
-
-@dataclass
-class LakeResult:
-    """What a run has done."""
-
-    table: str
-    format: str
-    query_id: str = ""
-    batches: int = 0
-    rows: int = 0
-    dead_letters: int = 0
-    files: int = 0
-    bytes: int = 0
-    merged_files: int = 0
-    skipped_batches: int = 0
-    """Those that an earlier run had committed already."""
-    seconds: float = 0.0
-    schema: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-@dataclass(frozen=True)
-class Watcher:
-    """Who wants to hear of a run. All are called from its thread."""
-
-    said: Callable[[str], None] = lambda _: None
-    progressed: Callable[[LakeProgress], None] = lambda _: None
-    committed: Callable[[LakeResult], None] = lambda _: None
 
 
 def run(
@@ -81,23 +44,21 @@ def run(
 ) -> LakeResult:
     """Until all is in the table (`once`), or until `stop` is set. AskedWrongly, PipelineFailed, KafkaError.
 
-    In the session that is given, or in one of its own, which ends with it.
+    Beside the session that is given, or that runs in this process; or else in one of its own, which ends with it.
     """
     options.check()
     session.check_installed(*(("deltalake",) if options.format == "delta" else ()))
+    options.place().refuse_foreign()
     door().run(_look_for_topics(options))
-    own = spark is None
-    chosen = session.start("headrace lake", options.master, options.conf) if spark is None else spark.newSession()
-    chosen.conf.set("spark.sql.session.timeZone", "UTC")
-    lake = _Lake(options, watcher or Watcher(), chosen)
-    try:
-        return lake.run(stop or threading.Event())
-    except (PySparkException, Py4JError) as error:
-        raise PipelineFailed(sentence_of(error)) from error
-    finally:
-        lake.close()
-        if own:
-            chosen.stop()
+    with session.opened("headrace lake", options.master, options.conf, spark) as chosen:
+        chosen.conf.set("spark.sql.session.timeZone", "UTC")
+        lake = _Lake(options, watcher or Watcher(), chosen)
+        try:
+            return lake.run(stop or threading.Event())
+        except (PySparkException, Py4JError) as error:
+            raise PipelineFailed(sentence_of(error)) from error
+        finally:
+            lake.close()
 
 
 async def _look_for_topics(options: LakeOptions) -> None:
@@ -114,7 +75,7 @@ class _Lake:
         self._spark = spark
         self._place: Place = options.place()
         self._checkpoint = options.checkpoint_location()
-        self._scope: Scope = scope_of(options.scope, self._checkpoint, self._place.url)
+        self._scope: Scope = scope_of(options.scope, self._checkpoint, self._place.delta_uri)
         self._guard: Guard | None = None
         self._result = LakeResult(self._place.url, options.format)
         self._clock = Outside().clock
@@ -127,9 +88,9 @@ class _Lake:
         schemas.keep(Records(self._place), schema)
         app_start_ms = int(self._spark.sparkContext.startTime or 0)
         self._guard = Guard(self._options.bootstrap, self._scope, app_start_ms)
-        sink = _Sink(self._options, self._result, parsing, table_schema(schema), self._guard, self._watcher)
+        sink = LakeSink(self._options, self._result, parsing, table_schema(schema), self._guard, self._watcher)
         sink.dead_letters = DeadLetters(
-            self._options.bootstrap, self._options.dead_letter_topic, self._checkpoint, self._options.scope
+            self._options.bootstrap, self._options.dead_letter_topic, self._checkpoint, self._scope.name
         )
         kind = DeltaTable if self._options.format == "delta" else ParquetTable
         kind(self._place, "", *sink.file_form()).begin()
@@ -139,9 +100,10 @@ class _Lake:
             app_id = f"{query.id}.{self._scope.name}"
             sink.started(query, kind(self._place, app_id, *sink.file_form()))
             try:
-                self._wait(query, sink, stop)
+                is_through = self._wait(query, sink, stop)
             finally:
                 query.stop()
+        self._result.is_stopped = self._options.once and not is_through
         if self._options.once and not stop.is_set():
             sink.merge_at_end()
         self._result.seconds = (self._clock.monotonic_ms() - began_ms) / 1000
@@ -166,7 +128,7 @@ class _Lake:
         self._watcher.said(f"inferred from a sample of {', '.join(options.topics)}: {found.ddl()}")
         return found
 
-    def _start(self, sink: "_Sink") -> StreamingQuery:
+    def _start(self, sink: LakeSink) -> StreamingQuery:
         options = self._options
         given = {
             "kafka.bootstrap.servers": options.bootstrap,
@@ -185,7 +147,8 @@ class _Lake:
             writing = writing.trigger(processingTime=f"{max(options.every_s, 0.0) * 1000:.0f} milliseconds")
         return writing.start()
 
-    def _wait(self, query: StreamingQuery, sink: "_Sink", stop: threading.Event) -> None:
+    def _wait(self, query: StreamingQuery, sink: LakeSink, stop: threading.Event) -> bool:
+        """Whether the query has ended by itself."""
         clock = ProgressClock(self._clock.monotonic_ms() / 1000)
         last_batch = -1
         while not stop.is_set():
@@ -203,110 +166,8 @@ class _Lake:
                     if progress is not None:
                         self._watcher.progressed(progress)
             if ended:
-                return
-
-
-@dataclass
-class _Sink:
-    """What happens to each micro-batch, in a thread of Spark's."""
-
-    options: LakeOptions
-    result: LakeResult
-    parsing: Parsing
-    schema: StructType
-    guard: Guard
-    watcher: Watcher
-    dead_letters: DeadLetters | None = None
-    failure: Exception | None = None
-    _query: StreamingQuery | None = None
-    _table: Table | None = None
-    _is_started: threading.Event = field(default_factory=threading.Event)
-    _small: dict[str, int] = field(default_factory=dict)
-
-    def file_form(self) -> tuple[Any, int]:
-        """Of the table's files: columns, and how many bytes a file is to have."""
-        is_delta = self.options.format == "delta"
-        columns = StructType([one for one in self.schema.fields if is_delta or one.name != EVENT_DATE])
-        return to_arrow_schema(columns, timezone="UTC"), self.options.file_bytes
-
-    def started(self, query: StreamingQuery, table: Table) -> None:
-        """Batches wait until it is known whose they are."""
-        self._query = query
-        self._table = table
-        self._is_started.set()
-
-    def write(self, batch: DataFrame, batch_id: int) -> None:
-        self._is_started.wait()
-        try:
-            self._write(batch, batch_id)
-        except OWN_ERRORS as error:
-            self.failure = error
-            raise
-
-    def _write(self, batch: DataFrame, batch_id: int) -> None:
-        assert self._query is not None and self._table is not None and self.dead_letters is not None
-        self.guard.check(str(self._query.id), str(self._query.runId), batch_id)
-        if not self.result.batches and not self.result.skipped_batches:
-            self._claim_topics(str(self._query.id))
-        if self._table.has(batch_id):
-            self.result.skipped_batches += 1
-            return
-        rows = self.parsing.rows(batch)
-        files, dead = self._files(rows, batch_id)
-        if dead:
-            self.dead_letters.write(rows, batch_id)
-        if (files or dead) and self._table.commit(batch_id, files):
-            self.result.rows += sum(one.rows for one in files)
-            self.result.dead_letters += dead
-            self.result.files += len(files)
-            self.result.bytes += sum(one.bytes for one in files)
-        self.result.batches += 1
-        self.watcher.committed(self.result)
-        for one in files:
-            self._small[one.event_date] = self._small.get(one.event_date, 0) + 1
-        self._merge(self.options.merge_files)
-
-    def _claim_topics(self, query_id: str) -> None:
-        """A query without its checkpoint is another one, and begins at the beginning: all rows would come twice."""
-        records = Records(self.options.place())
-        for topic in self.options.topics:
-            key = f"queries/{'default' if self.options.scope is None else f'given-{self.options.scope}'}/topic={topic}"
-            there = records.put(key, query_id.encode()).decode()
-            if there != query_id:
-                raise PipelineFailed(
-                    f"topic {topic} was written to this table by query {there}, and this is query {query_id}: its "
-                    "checkpoint is another one, so that rows would come twice. Give the checkpoint of then, or another "
-                    "--to; or --scope NAME to add the rows nevertheless"
-                )
-
-    def _files(self, rows: DataFrame, batch_id: int) -> tuple[list[Written], int]:
-        assert self._table is not None
-        place = self.options.place()
-        columns = StructType([one for one in self.schema.fields if one.name != EVENT_DATE])
-        write = writer(
-            place,
-            self._table.below(batch_id),
-            f"{batch_id:010d}",
-            to_arrow_schema(columns, timezone="UTC"),
-            self.options.file_bytes,
-        )
-        chosen = rows.select(*(f"`{one.name}`" for one in self.schema.fields), REASON)
-        told = chosen.mapInArrow(write, WRITTEN).collect()
-        files = [Written(one.path, one.event_date, one.rows, one.bytes) for one in told if one.path is not None]
-        return sorted(files), sum(one.dead for one in told)
-
-    def merge_at_end(self) -> None:
-        """Of a run that ends by itself: nobody waits for the next batch."""
-        if self.options.merge_files:
-            self._merge(2)
-
-    def _merge(self, files_min: int) -> None:
-        days = [day for day, count in self._small.items() if count >= files_min > 0]
-        if not days or self._table is None:
-            return
-        self.result.merged_files += self._table.merge(days, files_min)
-        for day in days:
-            self._small[day] = 0
+                return True
+        return False
 
 
 class _listening:

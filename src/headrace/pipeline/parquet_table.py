@@ -13,23 +13,21 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headrace.pipeline.files import Written
-from headrace.pipeline.outcome import AskedWrongly
-from headrace.pipeline.place import OURS, Place, Records
+from headrace.pipeline.files import OUR_NAME, Written
+from headrace.pipeline.merging import join, small_files
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
+from headrace.pipeline.place import DELTA_LOG, OURS, Place, Records
 from headrace.system import SystemRandom
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyarrow.fs import FileInfo
 
 STAGING = f"{OURS}/staging"
 BATCHES = "batches/"
 """Where the manifests are, among the records."""
-DELTA_LOG = "_delta_log"
 MANIFESTS_KEPT = 1_000
 """Of the batches of a query: only the last can come again."""
-
-SMALL = 2
-"""A file is small that has less than this part of what a file is to have."""
 
 
 class ParquetTable:
@@ -60,6 +58,11 @@ class ParquetTable:
         return f"{STAGING}/{self._app_id}/{batch_id:010d}/"
 
     def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+        unseen = self._place.unseen(f"{self.below(batch_id)}{one.path}" for one in files)
+        if unseen:  # before it is decided: afterwards what is not in staging has been moved
+            if self.has(batch_id):
+                return False
+            raise PipelineFailed(unseen)
         mine = {"batch": batch_id, "files": [one._asdict() for one in files]}
         content = json.dumps(mine, separators=(",", ":")).encode()
         decided = self._records.put(self._key(batch_id), content)
@@ -83,6 +86,9 @@ class ParquetTable:
     # Small files. The merges of a day are numbered: each is decided by a record that only one can write, from what lies
     # there after all merges before it.
 
+    def small_files(self, days: Sequence[str]) -> dict[str, int]:
+        return {day: len(self._small(day)) for day in days}
+
     def merge(self, days: Iterable[str], files_min: int) -> int:
         return sum(self._merge(day, files_min) for day in days)
 
@@ -93,7 +99,11 @@ class ParquetTable:
             return 0
         name = f"merged-{number:010d}-{SystemRandom().bits(64):016x}.parquet"
         staged = f"{STAGING}/merges/{day}/{name}"
-        self._join(small, staged)
+        try:
+            join(self._place, small, staged, self._schema)
+        except FileNotFoundError:  # another job has merged them meanwhile
+            self._delete(staged)
+            return 0
         content = json.dumps({"staged": staged, "into": f"event_date={day}/{name}", "of": small}).encode()
         won = self._records.put(self._merge_key(day, number), content) == content
         if not won:
@@ -102,34 +112,12 @@ class ParquetTable:
         return len(small) if won else 0
 
     def _small(self, day: str) -> list[str]:
-        """A few hundred megabytes of them at most, the smallest ones first."""
         from pyarrow.fs import FileSelector
 
         directory = self._place.within(f"event_date={day}")
         found = self._fs.get_file_info(FileSelector(directory, allow_not_found=True))
-        files = sorted((one.size, one.base_name) for one in found if one.is_file and one.size is not None)
-        chosen: list[str] = []
-        total = 0
-        for size, name in files:
-            if size * SMALL > self._file_bytes or total + size > self._file_bytes * SMALL:
-                break
-            if not name.startswith(("_", ".")):
-                chosen.append(f"event_date={day}/{name}")
-                total += size
-        return chosen
-
-    def _join(self, paths: Sequence[str], into: str) -> None:
-        import pyarrow.parquet as pq
-
-        where = self._place.within(into)
-        self._fs.create_dir(where.rpartition("/")[0], recursive=True)
-        with (
-            self._fs.open_output_stream(where) as stream,
-            pq.ParquetWriter(stream, self._schema, compression="zstd") as out,
-        ):
-            for path in paths:
-                with self._fs.open_input_file(self._place.within(path)) as source:
-                    out.write_table(pq.read_table(source, schema=self._schema, partitioning=None))
+        files = [(one.size, f"event_date={day}/{one.base_name}") for one in found if _is_ours(one)]
+        return small_files(files, self._file_bytes)
 
     def _finish_merges(self) -> None:
         for day in sorted({key.split("/")[1] for key in self._records.names("merges/")}):
@@ -137,17 +125,23 @@ class ParquetTable:
 
     def _finish(self, day: str) -> int:
         """The number of the last merge, which is done then; 0 if there was none."""
-        keys = self._records.names(f"merges/{day}/")
-        if not keys:
+        keys, content = self._last_merge(day)
+        if content is None:
             return 0
-        content = self._records.get(keys[-1])
-        assert content is not None
         merge = json.loads(content)
         self._move(merge["staged"], merge["into"])
         for path in merge["of"]:
             self._delete(path)
         self._records.delete(*keys[:-1])
         return int(keys[-1].rpartition("/")[2])
+
+    def _last_merge(self, day: str) -> tuple[list[str], bytes | None]:
+        """The keys of all that are kept, and the content of the last; read again where another job forgets it."""
+        while keys := self._records.names(f"merges/{day}/"):
+            content = self._records.get(keys[-1])
+            if content is not None:
+                return keys, content
+        return [], None
 
     @staticmethod
     def _merge_key(day: str, number: int) -> str:
@@ -179,3 +173,8 @@ class ParquetTable:
             self._fs.delete_dir(self._place.within(path))
         except FileNotFoundError:
             return
+
+
+def _is_ours(file: "FileInfo") -> bool:
+    """Others may put files beside them, which are not ours to replace."""
+    return bool(file.is_file) and file.size is not None and OUR_NAME.fullmatch(file.base_name) is not None

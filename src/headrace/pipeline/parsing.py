@@ -15,6 +15,7 @@ from pyspark.sql.types import (
 )
 
 from headrace.pipeline.avro import decoder
+from headrace.pipeline.json_checks import as_text, is_wrong, with_nulls
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.schemas import EVENT_DATE, META, ValueSchema
 from headrace.spark.schema import COLUMNS
@@ -25,16 +26,13 @@ REASON = "_reason"
 FIRST_DAY, LAST_TIME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 """The same. Others are no days to whoever reads the table with Python, nor to us."""
-OBJECT_AT_END = r"\}\s*\z"
-TWO_OBJECTS = r"\}\s*,?\s*\{"
-"""They may also be in an array within one; only then is it worth while to count."""
 SOURCE = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 """What is read of a topic."""
 
 
 def table_schema(schema: ValueSchema) -> StructType:
     """All columns of the table; the last one is in the names of directories, not in the files."""
-    fields = [StructField(field.name, field.dataType) for field in schema.fields.fields]
+    fields = [StructField(field.name, with_nulls(field.dataType)) for field in schema.fields.fields]
     meta = [StructField(name, COLUMNS[name.removeprefix("_")]) for name in META]
     return StructType([*fields, *meta, StructField(EVENT_DATE, DateType())])
 
@@ -75,22 +73,27 @@ class Parsing:
                 StructField(REASON, StringType()),
             ]
             return records.mapInArrow(decoder(self._schema.avro, self._avro_header, kept), StructType(fields))
-        full = StructType([*self._schema.fields.fields, StructField(CORRUPT, StringType())])
+        wanted = self._schema.fields
+        read = as_text(wanted)
+        assert isinstance(read, StructType)
+        full = StructType([*read.fields, StructField(CORRUPT, StringType())])
         how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         text = f.col("value").cast("string")
         parsed = records.withColumn(PARSED, f.from_json(text, full, how))
-        is_bad = f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull() | _has_more(text)
+        is_bad = (
+            f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull() | is_wrong(text, f.col(PARSED), wanted)
+        )
         reason = f.when(f.col("value").isNull(), f.lit("it has no value")).when(
             is_bad, f.lit("it is no JSON of the schema")
         )
-        return parsed.withColumn(REASON, reason)
+        parsed = parsed.withColumn(REASON, reason)
+        columns = [_as(f.col(PARSED).getField(one.name), one.dataType).alias(one.name) for one in wanted.fields]
+        return parsed.withColumn(PARSED, f.struct(*columns))
 
 
-def _has_more(text: Column) -> Column:
-    """Whether something comes behind the object, another one perhaps: Spark parses the first, and says nothing."""
-    count = f.json_array_length(f.concat(f.lit("["), text, f.lit("]")))
-    may_be_two = f.when(text.rlike(TWO_OBJECTS), f.coalesce(count, f.lit(0)) != 1).otherwise(f.lit(False))
-    return ~text.rlike(OBJECT_AT_END) | may_be_two
+def _as(column: Column, kind: DataType) -> Column:
+    """What was read as text becomes what it is; it was seen to fit."""
+    return column if as_text(kind) == with_nulls(kind) else column.try_cast(with_nulls(kind))
 
 
 def _time_of(fields: StructType, path: str) -> Column:

@@ -1,7 +1,8 @@
 """Where a table lies: as pyarrow, deltalake and our own object stores know it."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from pathlib import PurePosixPath
+from posixpath import normpath
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -18,6 +19,8 @@ T = TypeVar("T")
 
 OURS = "_headrace"
 """Beside the table's files. Readers of Parquet and of Delta tables leave out what begins so."""
+
+DELTA_LOG = "_delta_log"
 
 _HOW = "give a directory, file:///DIRECTORY or s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
@@ -48,8 +51,30 @@ class Place(NamedTuple):
     def within(self, name: str) -> str:
         return f"{self.path}/{name}"
 
+    def unseen(self, names: Iterable[str]) -> str:
+        """A sentence if not all files are there that tasks have written; empty if they are."""
+        paths = [self.within(name) for name in names]
+        missing = [one.path for one in self.file_system().get_file_info(paths) if not one.is_file]
+        if not missing:
+            return ""
+        why = (
+            "a local --to has to be one directory that the driver and all workers share" if self.is_local else self.url
+        )
+        return f"{len(missing)} of {len(paths)} files that tasks wrote are not there, {missing[0]} for one: {why}"
+
+    def refuse_foreign(self) -> None:
+        """AskedWrongly where somebody else keeps files: who looks after a table may take them for its own."""
+        from pyarrow.fs import FileSelector
+
+        found = self.file_system().get_file_info(FileSelector(self.path, allow_not_found=True))
+        names = sorted(one.base_name for one in found)
+        seen = [name for name in names if not name.startswith(("_", "."))]
+        if seen and OURS not in names and DELTA_LOG not in names:
+            raise AskedWrongly(f"{self.url} has files that no table of ours has, {seen[0]} for one: give another --to")
+
     @property
     def delta_uri(self) -> str:
+        """The same for all ways to write one place, which are to count as one."""
         return self.path if self.is_local else f"s3://{self.path}"
 
     @property
@@ -86,7 +111,7 @@ def place_of(url: str, working_directory: str) -> Place:
 
 
 def _local(path: str) -> Place:
-    path = path.rstrip("/") or "/"
+    path = "/" + normpath(path).lstrip("/")
     return Place(path, path, True)
 
 
@@ -163,4 +188,4 @@ async def _content(store: ObjectStore, key: str) -> bytes:
     return await store.get(key, 0, size) if size else b""
 
 
-__all__ = ["OURS", "Place", "Records", "StoreUnavailable", "place_of"]
+__all__ = ["DELTA_LOG", "OURS", "Place", "Records", "StoreUnavailable", "place_of"]

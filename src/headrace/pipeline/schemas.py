@@ -4,7 +4,8 @@ It is kept beside the table: what was inferred once is not inferred otherwise af
 """
 
 import json
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -13,6 +14,9 @@ from pyspark.sql.types import StructType
 from headrace.pipeline.avro import avro_type
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.place import Records
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 KEPT = "schema"
 META = ("_key", "_topic", "_partition", "_offset", "_timestamp")
@@ -79,13 +83,13 @@ def checked(schema: ValueSchema) -> ValueSchema:
 
 
 def inferred(spark: SparkSession, bootstrap: str, topics: tuple[str, ...], rows: int) -> ValueSchema:
-    """Of the first records of each partition. PipelineFailed if they tell nothing."""
+    """Of the first records of each partition of each topic. PipelineFailed if they tell nothing."""
     reader = spark.read.format("headrace").schema("value binary")
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": ",".join(topics)}
-    sample = reader.options(**options, **{"kafka.isolation.level": "read_committed"}).load()
-    texts = [
-        bytes(row.value).decode(errors="replace") for row in sample.where("value is not null").limit(rows).collect()
-    ]
+    found = reader.options(**options, **{"kafka.isolation.level": "read_committed"}).load().where("value is not null")
+    each = -(-rows // max(found.rdd.getNumPartitions(), 1))
+    sample = found.mapInArrow(first_rows(each), "value binary").collect()
+    texts = [bytes(row.value).decode(errors="replace") for row in sample]
     if not texts:
         raise PipelineFailed(f"{', '.join(topics)} has no record to infer a schema from: give --schema FILE")
     frame = spark.read.option("columnNameOfCorruptRecord", "_corrupt").json(spark.sparkContext.parallelize(texts, 1))
@@ -95,6 +99,20 @@ def inferred(spark: SparkSession, bootstrap: str, topics: tuple[str, ...], rows:
             f"none of {len(texts)} sampled records of {', '.join(topics)} is a JSON object: give --schema FILE"
         )
     return checked(ValueSchema(StructType(fields)))
+
+
+def first_rows(rows: int) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """For mapInArrow: so many of each partition, of which no more is read."""
+
+    def first(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        missing = rows
+        for batch in batches:
+            yield batch.slice(0, missing)
+            missing -= batch.num_rows
+            if missing <= 0:
+                return
+
+    return first
 
 
 def kept(records: Records, spark: SparkSession) -> ValueSchema | None:

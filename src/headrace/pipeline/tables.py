@@ -21,7 +21,12 @@ class Table(Protocol):
         ...
 
     def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
-        """All of them become rows of the table, or none. False if somebody else has committed the batch."""
+        """All of them become rows of the table, or none. False if somebody else has committed the batch.
+        PipelineFailed if the driver does not see what tasks have written: then none."""
+        ...
+
+    def small_files(self, days: Sequence[str]) -> dict[str, int]:
+        """How many of each day there are, whoever wrote them."""
         ...
 
     def merge(self, days: Iterable[str], files_min: int) -> int:

@@ -58,7 +58,7 @@ Progress = Callable[[int, int], None]
 def run(
     options: VerifyOptions, progress: Progress = lambda _done, _all: None, spark: "SparkSession | None" = None
 ) -> Report:
-    """AskedWrongly, KafkaError; PipelineFailed when Spark fails. In the session that is given, or in one of its own."""
+    """AskedWrongly, KafkaError; PipelineFailed when Spark fails. In the session that there is, or in one of its own."""
     options.check()
     session.check_installed()
     clock = Outside().clock
@@ -66,9 +66,7 @@ def run(
     plan = door().run(
         make_plan(options.bootstrap, options.topic, options.store, options.piece_bytes, options.timeout_ms)
     )
-    own = spark is None
-    chosen = session.start("headrace verify", options.master, options.conf) if spark is None else spark
-    try:
+    with session.opened("headrace verify", options.master, options.conf, spark) as chosen:
         pieces = plan.pieces
         topic = plan.topic
         tasks = tasks_of(pieces, options.piece_bytes)
@@ -80,9 +78,6 @@ def run(
             told = _spread(chosen, unequal, lambda some: differences(topic, some), lambda _done, _all: None)
             for found in (one for some in told for one in some):
                 _add(report, found)
-    finally:
-        if own:
-            chosen.stop()
     report = _without_what_expired(options, plan, report)
     report.seconds = (clock.monotonic_ms() - began_ms) / 1000
     return report

@@ -179,6 +179,19 @@ def test_small_files_of_a_day_become_one(
     assert ids(place, format) == list(range(30))
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_runs_that_write_one_file_each_leave_one_in_the_end(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
+) -> None:
+    place = tmp_path / "table"
+    went = []
+    for number in range(3):
+        fill(broker.bootstrap, topic, [order(number)], partitions=1)
+        went.append(run(format=format).merged_files)
+    assert went == [0, 2, 2]
+    assert ids(place, format) == [0, 1, 2]
+
+
 def test_avro_by_its_schema(run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path) -> None:
     schema = {
         "type": "record",
@@ -262,6 +275,45 @@ def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
     assert ids(tmp_path / "table", "parquet") == list(range(4))
     with pytest.raises(KafkaError, match="nowhere"):
         run(topics=("nowhere",))
+
+
+def test_a_schema_is_inferred_from_all_topics_and_partitions(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
+) -> None:
+    other = f"{topic}-other"
+    make_topic(broker.bootstrap, other, 2)
+    fill(broker.bootstrap, topic, [b'{"x": 1}'] * 20, partitions=1)
+    fill(broker.bootstrap, other, [b'{"y": 1}', b'{"z": 1}'], partitions=2)
+    result = run(topics=(topic, other), sample_rows=8)
+    assert (result.rows, result.schema) == (22, "x bigint, y bigint, z bigint")
+
+
+def test_what_was_half_done_when_a_checkpoint_was_moved_is_done_once(
+    run: Callable[..., LakeResult],
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the scope that the refusal names; and --to is written otherwise."""
+    fill(broker.bootstrap, topic, [*orders(0, 4), b"bad"], partitions=2)
+    given = {"schema": "id long, at long, who string"}
+    with monkeypatch.context() as patch:
+
+        def die(*_: object) -> bool:
+            raise OSError("it was told to die")
+
+        patch.setattr(ParquetTable, "commit", die)
+        with pytest.raises(OSError, match="told to die"):
+            run(**given)
+    moved = (tmp_path / "table" / "_headrace" / "checkpoint").rename(tmp_path / "moved")
+    with pytest.raises(PipelineFailed, match=r"give option scope=\w+ to go on where it was") as refused:
+        run(checkpoint=str(moved), **given)
+    scope = str(refused.value).partition("give option scope=")[2].split()[0]
+    result = run(checkpoint=str(moved), scope=scope, to=f"{tmp_path}/x/../table/", **given)
+    assert (result.rows, result.dead_letters) == (4, 1)
+    assert ids(tmp_path / "table", "parquet") == list(range(4))
+    assert readable(broker.bootstrap, f"{topic}-dead-letter") == [b"bad"]
 
 
 def test_another_schema_than_that_of_the_table_is_refused(
