@@ -104,7 +104,7 @@ async def _checked(topic: Topic, piece: Piece, keeps_headers: bool) -> BatchChec
 async def _read_replica(topic: Topic, piece: Piece, checks: BatchChecks) -> None:
     cluster = Cluster(topic.bootstrap, "headrace-verify", Outside(), creates_topics=False)
     try:
-        async for data in _fetched(cluster, topic, piece, checks.stretch):
+        async for data in _fetched(cluster, topic, piece, checks):
             checks.feed(data)
             if checks.is_done:
                 return
@@ -112,16 +112,16 @@ async def _read_replica(topic: Topic, piece: Piece, checks: BatchChecks) -> None
         await cluster.close()
 
 
-async def _fetched(cluster: Cluster, topic: Topic, piece: Piece, stretch: Stretch) -> AsyncIterator[bytes]:
+async def _fetched(cluster: Cluster, topic: Topic, piece: Piece, checks: BatchChecks) -> AsyncIterator[bytes]:
     """Until the consumer of it has enough."""
-    at, in_vain = piece.start, 0
+    stretch, at, in_vain = checks.stretch, piece.start, 0
     while at < piece.end and in_vain < NEWS_MAX:
         told = await fetch(cluster, topic, piece.node, piece.partition, at)
         code = told.error_code
         if code in GONE:
             begin, end = await ends(cluster, topic, piece.node, piece.partition)
             if at < begin:
-                stretch.was_cut = True
+                checks.cut()
                 at = begin
                 continue
             stretch.note("missing", at, f"the log of node {piece.node} ends at offset {end}")
