@@ -32,7 +32,7 @@ from headrace.wire.messages.offsets import (
 )
 
 DEBUGS = -2
-EARLIEST_LOCAL = -4
+LATEST, EARLIEST_LOCAL = -1, -4
 FETCH_BYTES = 4 << 20
 WAIT_MS = 500
 TIER = -1
@@ -162,16 +162,19 @@ async def fetch(cluster: Cluster, topic: Topic, node: int, partition: int, offse
 
 async def ends(cluster: Cluster, topic: Topic, node: int, partition: int) -> tuple[int, int]:
     """Where the log begins on that node's disk, and where it ends."""
-    found = []
-    for timestamp in (EARLIEST_LOCAL, -1):
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=DEBUGS, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
-        answer = await cluster.ask(request, ListOffsetsResponse, topic.timeout_ms, node)
-        told = answer.topics[0].partitions[0]
-        if told.error_code:
-            raise KafkaError(told.error_code, f"node {node} does not tell the offsets of partition {partition}")
-        found.append(told.offset)
-    return found[0], found[1]
+    first = await listed(cluster, topic, node, partition, EARLIEST_LOCAL)
+    return first, await listed(cluster, topic, node, partition, LATEST)
+
+
+async def listed(cluster: Cluster, topic: Topic, node: int, partition: int, timestamp_ms: int) -> int:
+    """The first offset from that time on, as the node knows it; -1 if there is none."""
+    asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
+    request = ListOffsetsRequest(replica_id=DEBUGS, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
+    answer = await cluster.ask(request, ListOffsetsResponse, topic.timeout_ms, node)
+    told = answer.topics[0].partitions[0]
+    if told.error_code:
+        raise KafkaError(told.error_code, f"node {node} does not tell the offsets of partition {partition}")
+    return told.offset
 
 
 # A segment in the tier.
