@@ -184,6 +184,10 @@ def test_a_replica_that_lost_the_beginning_of_its_log_is_found_and_its_node_says
     assert [(one.node, one.kind, one.offset) for one in report.findings] == [(node, "missing", 0)], report.to_json()
     assert f"offsets 0 to {start - 1} are not on node {node}" in report.findings[0].text
     assert [row.findings for row in report.rows if row.node == node] == [1]
+    told = (
+        f"lost-0 has lost its beginning: offsets 0 to {start - 1} were not deleted, and are not on this disk any more"
+    )
+    assert told in cluster.nodes[node].log_text()
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,9 @@ def doubts(partition: PartitionPlan, tiered: Mapping[int, Document] | None) -> l
     found = []
     for held in partition.held:
         if held.is_in_sync and held.end < partition.high_watermark:
-            text = f"node {held.node} is in sync, and lacks what is committed up to offset {partition.high_watermark - 1}"
+            text = (
+                f"node {held.node} is in sync, and lacks what is committed up to offset {partition.high_watermark - 1}"
+            )
             found.append(Doubt(held.node, END, Finding("missing", held.end, text)))
         if held.node != partition.leader and covered is not None and held.start > covered:
             elsewhere = "its leader's log begins before them" if tiered is None else "they are not in the tier either"
