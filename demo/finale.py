@@ -34,7 +34,7 @@ def read_back(stage: Stage) -> None:
     seen, cluster = stage.seen, stage.cluster
     seen.stored = reading.stored_orders(cluster.bootstrap)
     seen.sums = reading.stored_sums(cluster.bootstrap)
-    seen.lake = lake.numbers_in(stage.directory)
+    seen.lake = lake.rows_in(stage.directory)
     stage.owners.read_back()
     replica_failure.read_back(stage)
     seen.idle = idle.measure_all(cluster)

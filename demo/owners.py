@@ -57,6 +57,7 @@ class Owners:
         over.old_acked += [told["acked"]] if "acked" in told else []
         over.last_words = told.get("fenced", over.last_words)
         over.raw_refusal = told.get("refused", over.raw_refusal)
+        over.raw_refusal_code = told.get("code", over.raw_refusal_code)
 
     def _heard_of_ben(self, told: Document) -> None:
         over = self._takeover
