@@ -65,7 +65,8 @@ class Stage:
         self.queries = Queries(cluster.bootstrap, self.directory, self.now_s)
         self.queries.until_started()
         self.watcher = Watcher(cluster, self.seen.led, self.now_s)
-        self._askers = [Asker(at, node, self.seen.ends, self.now_s) for at, node in cluster.nodes.items()]
+        told = self.seen.ends, self.seen.ask_failures
+        self._askers = [Asker(at, node, *told, self.now_s) for at, node in cluster.nodes.items()]
         self.shop = Shop(cluster.bootstrap, self.now_s)
         self.terminal.watch(self)
 
