@@ -199,6 +199,10 @@ class Replica(NamedTuple):
 
 @dataclass
 class Evidence:
+    played: list[str] = field(default_factory=list)
+    """Acts, and steps of reading back, that came to their ends."""
+    failures: list[str] = field(default_factory=list)
+    """What did not come to its end, and why, one line each."""
     acked: list[Acked] = field(default_factory=list)
     closing: int = -1
     """The number of the last order."""

@@ -28,6 +28,7 @@ def sound() -> Evidence:
     numbers = [*range(ORDERS), ORDERS + CLOSING_STEP]
     acked = [Acked(number / 400, number, number % 2, at // 2, number / 400) for at, number in enumerate(numbers)]
     seen = Evidence(acked=acked, closing=numbers[-1], killed_leader=1, killed_s=KILLED_S, driver_kills=1)
+    seen.played = ["Orders are sold", "The leader is killed"]
     seen.stored = [Stored(one.partition, one.offset, one.number) for one in acked]
     seen.lake = [row_of(one) for one in acked]
     seen.sums = list(sums(numbers[:-1]).items())

@@ -183,7 +183,12 @@ def broker_met_a_bug(seen: Evidence) -> None:
     seen.bugs.append("Node 1: KeyError")
 
 
+def act_failed(seen: Evidence) -> None:
+    seen.failures.append("The leader is killed: not in 120 s: another node leads")
+
+
 HARMS: dict[Callable[[Evidence], None], str] = {
+    act_failed: "Every act came to its end",
     lost_order: "What was acknowledged is there",
     order_elsewhere: "What was acknowledged is there",
     doubled_order: "Each order is stored once",
