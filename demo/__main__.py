@@ -7,6 +7,7 @@ import argparse
 import shutil
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 from demo import finale, report, terminal
@@ -18,6 +19,7 @@ from headrace.errors import KafkaError
 
 DIRECTORY = Path("build/demo")
 PLOT = Path("docs/demo.svg")
+CLOSING = "The shop closes, Spark reads on to the end"
 INTERRUPTED = 130
 
 
@@ -27,16 +29,22 @@ def play(directory: Path) -> Stage:
         try:
             shown.begin("Three brokers, a tier and Spark start")
             stage.open()
-            for act in ACTS:
-                shown.begin(act.title)
-                act.play(stage)
-            shown.begin("The shop closes, Spark reads on to the end")
-            finale.close(stage)
-            shown.begin("Everything is read back")
-            finale.read_back(stage)
+            play_acts(stage)
         finally:
             stage.end()
     return stage
+
+
+def play_acts(stage: Stage) -> None:
+    """After an act that fails no other one is played, and everything is read back all the same, and judged."""
+    for act in ACTS:
+        stage.terminal.begin(act.title)
+        if not stage.attempt(act.title, partial(act.play, stage)):
+            break
+    stage.terminal.begin(CLOSING)
+    stage.attempt(CLOSING, partial(finale.close, stage))
+    stage.terminal.begin("Everything is read back")
+    finale.read_back(stage)
 
 
 def main() -> int:
@@ -54,7 +62,7 @@ def main() -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except (AssertionError, RuntimeError, KafkaError, OSError) as failure:
-        print(f"The demo did not come to its end: {failure}\n{directory} has all that is left of it", file=sys.stderr)
+        print(f"The demo did not begin: {failure}\n{directory} has all that is left of it", file=sys.stderr)
         return 1
     promises = prove(stage.seen)
     report.write(directory, stage.seen, promises)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from demo.evidence import Thin, Wiped
-from demo.inspecting import tier_status, why
+from demo.inspecting import tier_status, why, why_patiently
 from demo.plan import ORDERS
 from demo.replica_failure import fail_a_replica, until_back
 from demo.stage import Stage
@@ -91,7 +91,8 @@ def wipe_a_node(stage: Stage) -> None:
 def _note_copied(stage: Stage, note: Wiped) -> None:
     note.copied_bytes = stage.metric(note.node_id, "replicationbytesin_total")
     for told in tier_status(stage.cluster):
-        local = next(one for one in why(stage.cluster, told["partition"])["replicas"] if one["id"] == note.node_id)
+        replicas = why_patiently(stage.cluster, told["partition"])["replicas"]
+        local = next(one for one in replicas if one["id"] == note.node_id)
         begin = int(local.get("local_log_start", 0))
         if told["partition"] == note.partition:
             note.local_start = begin

@@ -13,10 +13,13 @@ ANSWER_S_MAX = 3.0
 
 
 class Asker:
-    """One thread for one node."""
+    """One thread for one node. It asks to the end, whatever comes; what is no answer is noted in `failures`."""
 
-    def __init__(self, node_id: int, node: BrokerProcess, ends: list[ToldEnd], now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, node_id: int, node: BrokerProcess, ends: list[ToldEnd], failures: list[str], now_s: Callable[[], float]
+    ) -> None:
         self._node_id, self._node, self._ends, self._now_s = node_id, node, ends, now_s
+        self._failures = failures
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"asker {node_id}", daemon=True)
         self._thread.start()
@@ -32,6 +35,9 @@ class Asker:
                     while not self._over.wait(PACE_S):
                         self._ask(caller)
             except OSError:  # the node is dead, or starts
+                self._over.wait(PACE_S)
+            except Exception as failure:  # a thread that ends in silence would ask, and prove, nothing
+                self._failures.append(f"at {self._now_s():.2f} s node {self._node_id} gave no answer: {failure!r}")
                 self._over.wait(PACE_S)
 
     def _ask(self, caller: Caller) -> None:

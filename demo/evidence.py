@@ -4,6 +4,7 @@ Times are seconds since the demo began.
 """
 
 from dataclasses import dataclass, field
+from datetime import date, datetime
 from typing import NamedTuple
 
 from demo.orders import Sum, Window
@@ -130,6 +131,22 @@ class Wiped:
     """When it led that again."""
 
 
+class LakeRow(NamedTuple):
+    """A row of the table of orders, with every column."""
+
+    number: int
+    customer: str
+    region: str
+    cents: int
+    at: datetime
+    note: str
+    event_date: date
+    key: bytes
+    topic: str
+    partition: int
+    offset: int
+
+
 class Written(NamedTuple):
     """A record of the partition that is owned."""
 
@@ -154,6 +171,8 @@ class Takeover:
     """Of the old owner, when it was told that it is none any more."""
     raw_refusal: str = ""
     """What it heard when it then tried to write past its library; empty if nobody refused it."""
+    raw_refusal_code: int = 0
+    """Kafka's number of that error."""
     log: list[Written] = field(default_factory=list)
 
 
@@ -180,11 +199,17 @@ class Replica(NamedTuple):
 
 @dataclass
 class Evidence:
+    played: list[str] = field(default_factory=list)
+    """Acts, and steps of reading back, that came to their ends."""
+    failures: list[str] = field(default_factory=list)
+    """What did not come to its end, and why, one line each."""
     acked: list[Acked] = field(default_factory=list)
     closing: int = -1
     """The number of the last order."""
     stored: list[Stored] = field(default_factory=list)
     ends: list[ToldEnd] = field(default_factory=list)
+    ask_failures: list[str] = field(default_factory=list)
+    """Answers to questions for latest offsets that were none."""
     led: list[Led] = field(default_factory=list)
     happenings: list[Happening] = field(default_factory=list)
     batches: list[QueryBatch] = field(default_factory=list)
@@ -192,8 +217,7 @@ class Evidence:
     failed_replica: FailedReplica = field(default_factory=FailedReplica)
     wiped: Wiped = field(default_factory=Wiped)
     takeover: Takeover = field(default_factory=Takeover)
-    lake: list[int] = field(default_factory=list)
-    """Numbers of the orders in the table."""
+    lake: list[LakeRow] = field(default_factory=list)
     sums: list[tuple[Window, Sum]] = field(default_factory=list)
     """Records of the topic of sums, as who reads committed ones reads them."""
     replicas: list[Replica] = field(default_factory=list)

@@ -31,20 +31,39 @@ def verified(told: Document) -> Verified:
 
 
 def read_back(stage: Stage) -> None:
+    """Each for itself: what cannot be read is told, and keeps nobody from judging the rest."""
     seen, cluster = stage.seen, stage.cluster
-    seen.stored = reading.stored_orders(cluster.bootstrap)
-    seen.sums = reading.stored_sums(cluster.bootstrap)
-    seen.lake = lake.numbers_in(stage.directory)
-    stage.owners.read_back()
-    replica_failure.read_back(stage)
-    seen.idle = idle.measure_all(cluster)
-    checked = verified_tier(cluster)
+
+    def topics() -> None:
+        seen.stored = reading.stored_orders(cluster.bootstrap)
+        seen.sums = reading.stored_sums(cluster.bootstrap)
+
+    def table() -> None:
+        seen.lake = lake.rows_in(stage.directory)
+
+    def sessions() -> None:
+        seen.idle = idle.measure_all(cluster)
+
+    def disks() -> None:
+        cluster.stop()
+        replica_failure.check_replicas(stage)
+        seen.replicas = reading.replicas_on_disk(cluster)
+        seen.bugs = reading.bugs_of(cluster)
+
+    stage.attempt("The topics are read back", topics)
+    stage.attempt("The table is read back", table)
+    stage.attempt("The ledger is read back", stage.owners.read_back)
+    stage.attempt("The parcels are read back", lambda: replica_failure.read_back(stage))
+    stage.attempt("Idle fetches are measured", sessions)
+    stage.attempt("The tier is verified", lambda: _check_tier(stage))
+    stage.attempt("All replicas are in sync", lambda: cluster.until_whole(ORDERS))
+    stage.attempt("The disks are read", disks)
+    if not seen.failures:
+        stage.happened("Table, topics, tier, disks and records of the brokers are read back")
+
+
+def _check_tier(stage: Stage) -> None:
+    seen, checked = stage.seen, verified_tier(stage.cluster)
     seen.tier_segments, seen.tier_bytes = checked.segments, checked.bytes
     seen.tier_problems = [f"{one['object']}: {one['problem']}" for one in checked.problems]
     seen.tier_problems += [f"{one['topic']}-{one['partition']}: {one['reason']}" for one in checked.left_out]
-    cluster.until_whole(ORDERS)
-    cluster.stop()
-    replica_failure.check_replicas(stage)
-    seen.replicas = reading.replicas_on_disk(cluster)
-    seen.bugs = reading.bugs_of(cluster)
-    stage.happened("Table, topics, tier, disks and records of the brokers are read back")

@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from demo.plan import ORDERS
 from headrace.cli.tier import gather, tiered
 from headrace.cli.tier_verify import Checked, check
 from headrace.client import Admin
+from headrace.errors import KafkaError
 from tests.servers.cluster import HeadraceCluster
 
 T = TypeVar("T")
@@ -26,6 +28,19 @@ def why(cluster: HeadraceCluster, partition: int) -> Document:
         return told[0]
 
     return _asked(cluster, ask)
+
+
+def why_patiently(cluster: HeadraceCluster, partition: int) -> Document:
+    """Also while nobody decides, or a node is about to answer again."""
+    found: list[Document] = []
+
+    def is_told() -> bool:
+        with suppress(KafkaError, LookupError):
+            found.append(why(cluster, partition))
+        return bool(found)
+
+    cluster.until(is_told, f"the controller tells who leads {ORDERS}-{partition}, and why")
+    return found[-1]
 
 
 def failed(cluster: HeadraceCluster, node_id: int) -> list[Document]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from demo.evidence import LakeRow
 from demo.plan import ORDERS, SCHEMA
 from headrace.errors import KafkaError
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 TABLE = "lake"
 EVERY_S = 3.0
 TRIES = 5
+OF_RECORDS = ("key", "topic", "partition", "offset")
+COLUMNS = tuple(f"_{name}" if name in OF_RECORDS else name for name in LakeRow._fields)
 
 
 class Lake:
@@ -78,9 +81,9 @@ class Lake:
         )
 
 
-def numbers_in(directory: Path) -> list[int]:
-    """Of the orders in the table, as anybody who knows Delta tables reads it."""
+def rows_in(directory: Path) -> list[LakeRow]:
+    """All of the table, as anybody who knows Delta tables reads it."""
     from deltalake import DeltaTable
 
-    numbers: list[int] = DeltaTable(str(directory / TABLE)).to_pyarrow_table(columns=["number"])["number"].to_pylist()
-    return numbers
+    found = DeltaTable(str(directory / TABLE)).to_pyarrow_table(columns=list(COLUMNS))
+    return [LakeRow(*values) for values in zip(*(found[name].to_pylist() for name in COLUMNS), strict=True)]

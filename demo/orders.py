@@ -42,8 +42,16 @@ def order(number: int) -> Order:
     return Order(number, f"c{customer:03d}", REGIONS[customer % len(REGIONS)], cents, FIRST_DAY_S + number)
 
 
+def time_of(one: Order) -> datetime:
+    return datetime.fromtimestamp(one.at_s, UTC)
+
+
+def note_of(one: Order) -> str:
+    return NOTES[one.number % len(NOTES)] * NOTE_TIMES
+
+
 def encode(one: Order) -> bytes:
-    at = datetime.fromtimestamp(one.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    at = time_of(one).strftime("%Y-%m-%dT%H:%M:%SZ")
     told: dict[str, object] = {
         "number": one.number,
         "customer": one.customer,
@@ -51,7 +59,7 @@ def encode(one: Order) -> bytes:
         "cents": one.cents,
         "at": at,
     }
-    told["note"] = NOTES[one.number % len(NOTES)] * NOTE_TIMES
+    told["note"] = note_of(one)
     return json.dumps(told).encode()
 
 

@@ -54,7 +54,7 @@ async def main(bootstrap: str, name: str, generation: str = "") -> None:
     try:
         await write_past_the_library(bootstrap, name)
     except KafkaError as refusal:
-        say(refused=str(refusal))
+        say(refused=str(refusal), code=int(refusal.code))
 
 
 if __name__ == "__main__":

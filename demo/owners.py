@@ -8,6 +8,7 @@ from pathlib import Path
 from demo.child import Child, Document
 from demo.evidence import Takeover, Written
 from demo.plan import LEDGER
+from demo.reading import READ_S_MAX
 from headrace.client import Consumer
 from headrace.model import TopicPartition
 
@@ -43,7 +44,7 @@ class Owners:
             child.kill()
 
     def read_back(self) -> None:
-        self._takeover.log = asyncio.run(_ledger(self._bootstrap))
+        self._takeover.log = asyncio.run(asyncio.wait_for(_ledger(self._bootstrap), READ_S_MAX))
 
     def _start(self, name: str, on_line: Callable[[Document], None], *arguments: str) -> Child:
         log = self._directory / f"{name}.log"
@@ -57,6 +58,7 @@ class Owners:
         over.old_acked += [told["acked"]] if "acked" in told else []
         over.last_words = told.get("fenced", over.last_words)
         over.raw_refusal = told.get("refused", over.raw_refusal)
+        over.raw_refusal_code = told.get("code", over.raw_refusal_code)
 
     def _heard_of_ben(self, told: Document) -> None:
         over = self._takeover

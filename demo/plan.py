@@ -7,6 +7,7 @@ SUMS: Final = "sums"
 LEDGER: Final = "ledger"
 PARCELS: Final = "parcels"
 QUIET: Final = "quiet"
+NODE_IDS: Final = (1, 2, 3)
 PARTITIONS: Final = 3
 QUIET_PARTITIONS: Final = 90
 

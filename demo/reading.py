@@ -14,6 +14,8 @@ from headrace.wire.batch import headers
 from tests.servers.cluster import HeadraceCluster
 
 NOT_AN_ORDER = -1
+READ_S_MAX = 120.0
+"""A partition that nobody leads would be waited for without an end."""
 BUG = "Traceback"
 
 
@@ -36,7 +38,7 @@ def _number(value: bytes) -> int:
 
 
 def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
-    return asyncio.run(_read_all(bootstrap, topic))
+    return asyncio.run(asyncio.wait_for(_read_all(bootstrap, topic), READ_S_MAX))
 
 
 async def _read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from demo.evidence import FailedReplica
 from demo.inspecting import copied, failed
 from demo.plan import ORDERS, PARCEL_BYTES, PARCELS
+from demo.reading import READ_S_MAX
 from demo.stage import Stage
 from headrace.client import Consumer, Producer
 from headrace.model import TopicPartition
@@ -81,13 +82,18 @@ def until_back(stage: Stage) -> None:
 
 def read_back(stage: Stage) -> None:
     note = stage.seen.failed_replica
+    if not note.name:
+        return  # the act was not played
     at = int(note.name.rpartition("-")[2])
-    note.stored = asyncio.run(_parcels(stage.cluster.bootstrap, TopicPartition(PARCELS, at)))
+    parcels = _parcels(stage.cluster.bootstrap, TopicPartition(PARCELS, at))
+    note.stored = asyncio.run(asyncio.wait_for(parcels, READ_S_MAX))
 
 
 def check_replicas(stage: Stage) -> None:
     """When the nodes have stopped."""
     note = stage.seen.failed_replica
+    if not note.name:
+        return
     at = int(note.name.rpartition("-")[2])
     replicas = [one.digest for one in stage.cluster.replicas(PARCELS, at + 1) if one.partition.partition == at]
     note.is_equal = len(set(replicas)) == 1

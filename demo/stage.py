@@ -1,6 +1,8 @@
 """Everything that runs during the demo, and what is seen of it."""
 
 import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 from demo.asker import Asker
@@ -24,6 +26,7 @@ from demo.terminal import Terminal
 from demo.watcher import Watcher
 from tests.servers.cluster import HeadraceCluster
 
+FAILURES = "failures.log"
 METRIC = "kafka_server_brokertopicmetrics_"
 
 
@@ -49,6 +52,20 @@ class Stage:
         self.seen.happenings.append(Happening(self.now_s(), what))
         self.terminal.happened(self.now_s(), what)
 
+    def attempt(self, what: str, step: Callable[[], object]) -> bool:
+        """Whether it was done. What fails here broke a promise, whatever it was: the report says so, and goes on."""
+        try:
+            step()
+        except Exception as failure:
+            with (self.directory / FAILURES).open("a") as file:
+                traceback.print_exception(failure, file=file)
+            reason = (str(failure) or repr(failure)).splitlines()[0]
+            self.seen.failures.append(f"{what}: {reason}")
+            self.happened(f"This did not come to its end: {what}: {reason}")
+            return False
+        self.seen.played.append(what)
+        return True
+
     # Beginning and end.
 
     def open(self) -> None:
@@ -65,17 +82,20 @@ class Stage:
         self.queries = Queries(cluster.bootstrap, self.directory, self.now_s)
         self.queries.until_started()
         self.watcher = Watcher(cluster, self.seen.led, self.now_s)
-        self._askers = [Asker(at, node, self.seen.ends, self.now_s) for at, node in cluster.nodes.items()]
+        told = self.seen.ends, self.seen.ask_failures
+        self._askers = [Asker(at, node, *told, self.now_s) for at, node in cluster.nodes.items()]
         self.shop = Shop(cluster.bootstrap, self.now_s)
         self.terminal.watch(self)
 
     def close_shop(self) -> None:
         assert self.shop is not None and self.watcher is not None
-        self.shop.close()
-        self.seen.acked, self.seen.closing = self.shop.acked, self.shop.closing
-        for asker in self._askers:
-            asker.finish()
-        self.watcher.finish()
+        try:
+            self.shop.close()
+        finally:
+            self.seen.acked, self.seen.closing = self.shop.acked, self.shop.closing
+            for asker in self._askers:
+                asker.finish()
+            self.watcher.finish()
 
     def end(self) -> None:
         """Whatever became of it, nothing stays."""

@@ -1,12 +1,13 @@
 """Every promise that the demo puts to the test."""
 
 from demo.evidence import Evidence
-from demo.proofs import brokers, offsets, orders, owner, spark
+from demo.proofs import brokers, offsets, orders, owner, play, spark
 from demo.proofs.promise import Promise
 
 
 def prove(seen: Evidence) -> list[Promise]:
     return [
+        play.played_to_the_end(seen),
         orders.acknowledged(seen),
         orders.once_and_in_order(seen),
         spark.lake_equals_topic(seen),

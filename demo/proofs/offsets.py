@@ -1,6 +1,7 @@
 """KIP-207: latest offsets that clients were told never go back."""
 
 from demo.evidence import Evidence, ToldEnd
+from demo.plan import NODE_IDS
 from demo.proofs.promise import Promise, unless
 
 NOT_AVAILABLE = 78
@@ -8,8 +9,11 @@ NOT_AVAILABLE = 78
 
 def never_back(seen: Evidence) -> Promise:
     told = [one for one in seen.ends if not one.error]
-    findings = [finding for partition in sorted({one.partition for one in told})
-                for finding in went_back([one for one in told if one.partition == partition])]  # fmt: skip
+    back = [finding for partition in sorted({one.partition for one in told})
+            for finding in went_back([one for one in told if one.partition == partition])]  # fmt: skip
+    findings = back + seen.ask_failures
+    asked = {one.node_id for one in seen.ends}
+    findings += [f"node {node_id} never answered" for node_id in NODE_IDS if node_id not in asked]
     after_kill = [one for one in told if one.at_s > seen.killed_s and one.partition == 0]
     before_kill = [one for one in told if one.at_s <= seen.killed_s and one.partition == 0]
     findings += unless(after_kill and before_kill, "no offset was told before the leader was killed, or none after it")
@@ -22,7 +26,8 @@ def never_back(seen: Evidence) -> Promise:
             "answers": len(told),
             "refused for now (OFFSET_NOT_AVAILABLE)": held_back,
             "refused by who does not lead": len(seen.ends) - len(told) - held_back,
-            "went back": len([one for one in findings if "after" in one]),
+            "went back": len(back),
+            "nodes that answered": len(asked),
             "nothing told for, in seconds": round(max(silence_s, 0.0), 2),
         },
         findings,

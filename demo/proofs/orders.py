@@ -13,9 +13,9 @@ def acknowledged(seen: Evidence) -> Promise:
         f"order {one.number} was acknowledged at {one.partition}:{one.offset}, where there is "
         f"{there.get((one.partition, one.offset), 'nothing')}"
         for one in seen.acked
-        if there.get((one.partition, one.offset)) != one.number
+        if there and there.get((one.partition, one.offset)) != one.number
     ]
-    findings = lost + unless(seen.acked, "no order was acknowledged")
+    findings = lost + unless(seen.acked, "no order was acknowledged") + unless(there, "the topic was not read back")
     figures = {"acknowledged": len(seen.acked), "read back": len(seen.stored), "lost": len(lost)}
     return Promise(
         "acks=all (PROMISES.md)", "What was acknowledged is there, at the offset that was told", dict(figures), findings

@@ -2,6 +2,7 @@
 
 from demo.evidence import Evidence
 from demo.proofs.promise import Promise, unless
+from headrace.errors import ErrorCode
 
 
 def old_owner_is_fenced(seen: Evidence) -> Promise:
@@ -11,6 +12,9 @@ def old_owner_is_fenced(seen: Evidence) -> Promise:
     findings += unless(over.new_generation > over.old_generation >= 0, "nobody took over")
     findings += unless(over.last_words, f"{over.old} was never told that it is no owner any more")
     findings += unless(over.raw_refusal, f"{over.old} was let in when it wrote past its library")
+    if over.raw_refusal:
+        fenced = over.raw_refusal_code == ErrorCode.PRODUCER_FENCED
+        findings += unless(fenced, f"{over.old} was not fenced off when it wrote past its library: {over.raw_refusal}")
     for owner, acked in ((over.old, over.old_acked), (over.new, over.new_acked)):
         numbers = [one.number for one in over.log if one.owner == owner]
         findings += unless(

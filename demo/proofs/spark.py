@@ -2,29 +2,48 @@
 
 from collections import Counter
 
-from demo.evidence import Evidence
-from demo.orders import sums
+from demo.evidence import Acked, Evidence, LakeRow
+from demo.orders import note_of, order, sums, time_of
+from demo.plan import ORDERS
 from demo.proofs.promise import Promise, unless
 
 
 def lake_equals_topic(seen: Evidence) -> Promise:
-    rows, orders = Counter(seen.lake), {one.number for one in seen.acked}
-    lost = [f"order {number} is not in the table" for number in sorted(orders - set(rows))]
+    rows, sent = Counter(row.number for row in seen.lake), {one.number: one for one in seen.acked}
+    lost = [f"order {number} is not in the table" for number in sorted(sent.keys() - rows.keys())]
     doubled = [f"order {number} is in the table {count} times" for number, count in rows.items() if count > 1]
-    strangers = [f"the table has an order {number} that nobody sent" for number in sorted(set(rows) - orders)]
+    strangers = [f"the table has an order {number} that nobody sent" for number in sorted(rows.keys() - sent.keys())]
+    wrong = [
+        f"the row of order {row.number} has {differing(row, row_of(sent[row.number]))}"
+        for row in seen.lake
+        if row.number in sent and row != row_of(sent[row.number])
+    ]
     return Promise(
         "Exactly once (headrace pipeline lake)",
-        "The table has every order of the topic, once",
+        "The table has every order of the topic, once, with all columns as they were sent",
         {
-            "orders": len(orders),
+            "orders": len(sent),
             "rows": len(seen.lake),
             "lost": len(lost),
             "doubled": len(doubled),
+            "wrong": len(wrong),
             "micro-batches": _batches(seen, "lake"),
             "kills of the Spark driver": seen.driver_kills,
         },
-        lost + doubled + strangers + unless(rows, "the table is empty"),
+        lost + doubled + strangers + wrong + unless(rows, "the table is empty"),
     )
+
+
+def row_of(one: Acked) -> LakeRow:
+    """What the table must have of an order that was acknowledged."""
+    sent = order(one.number)
+    at, key = time_of(sent), sent.customer.encode()
+    return LakeRow(*sent[:4], at, note_of(sent), at.date(), key, ORDERS, one.partition, one.offset)
+
+
+def differing(row: LakeRow, expected: LakeRow) -> str:
+    pairs = zip(LakeRow._fields, row, expected, strict=True)
+    return ", ".join(f"{name} {found!r} instead of {sent!r}" for name, found, sent in pairs if found != sent)
 
 
 def sums_are_right(seen: Evidence) -> Promise:

@@ -100,6 +100,21 @@ async def test_of_what_is_in_memory_here_one_load_comes_in_each_turn_and_others_
     assert max(turns) == 1
 
 
+async def test_an_object_that_is_too_short_is_told_apart_from_one_that_is_not_there(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    partition = Tiered()
+    reads = partition.reads()
+    key = partition.key_of(partition, partition.rows[0])
+    partition.bucket.objects[key] = partition.bucket.objects[key][:10]
+    await read(reads, partition, 0)
+    assert f"cannot be read: {key} has 10 bytes" in caplog.text and "there is no object" not in caplog.text
+    caplog.clear()
+    del partition.bucket.objects[key]
+    await read(partition.reads(), partition, 0)
+    assert f"cannot be read: there is no object {key}" in caplog.text
+
+
 async def test_a_spoilt_segment_in_memory_here_is_an_error() -> None:
     partition = Tiered()
     partition.near_bytes = NEAR

@@ -1,6 +1,7 @@
 """Promises that were broken are told to be, each by its own proof."""
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 
@@ -53,15 +54,31 @@ def orders_out_of_order(seen: Evidence) -> None:
 
 
 def row_lost(seen: Evidence) -> None:
-    seen.lake.remove(1_234)
+    del seen.lake[1_234]
 
 
 def row_doubled(seen: Evidence) -> None:
-    seen.lake.append(1_234)
+    seen.lake.append(seen.lake[1_234])
 
 
 def row_of_nobody(seen: Evidence) -> None:
-    seen.lake.append(-3)
+    seen.lake.append(seen.lake[1_234]._replace(number=-3))
+
+
+def row_with_other_cents(seen: Evidence) -> None:
+    seen.lake[5] = seen.lake[5]._replace(cents=seen.lake[5].cents + 1)
+
+
+def row_of_another_time(seen: Evidence) -> None:
+    seen.lake[5] = seen.lake[5]._replace(at=seen.lake[5].at + timedelta(hours=1))
+
+
+def row_of_another_region(seen: Evidence) -> None:
+    seen.lake[5] = seen.lake[5]._replace(region="nowhere")
+
+
+def row_of_another_offset(seen: Evidence) -> None:
+    seen.lake[5] = seen.lake[5]._replace(offset=6)
 
 
 def sum_lost(seen: Evidence) -> None:
@@ -83,6 +100,14 @@ def offset_went_back(seen: Evidence) -> None:
 
 def offset_never_told_again(seen: Evidence) -> None:
     seen.ends = [one for one in seen.ends if one.at_s < KILLED_S]
+
+
+def node_never_asked(seen: Evidence) -> None:
+    seen.ends = [one for one in seen.ends if one.node_id != 3]
+
+
+def asker_met_an_error(seen: Evidence) -> None:
+    seen.ask_failures.append("at 3.00 s node 2 gave no answer: ValueError()")
 
 
 def idle_fetch_names_partitions(seen: Evidence) -> None:
@@ -130,6 +155,10 @@ def raw_write_let_in(seen: Evidence) -> None:
     seen.takeover.raw_refusal = ""
 
 
+def raw_write_timed_out(seen: Evidence) -> None:
+    seen.takeover.raw_refusal, seen.takeover.raw_refusal_code = "not delivered in 5 s", 7
+
+
 def ledger_record_lost(seen: Evidence) -> None:
     seen.takeover.old_acked.append(2)
 
@@ -154,7 +183,12 @@ def broker_met_a_bug(seen: Evidence) -> None:
     seen.bugs.append("Node 1: KeyError")
 
 
+def act_failed(seen: Evidence) -> None:
+    seen.failures.append("The leader is killed: not in 120 s: another node leads")
+
+
 HARMS: dict[Callable[[Evidence], None], str] = {
+    act_failed: "Every act came to its end",
     lost_order: "What was acknowledged is there",
     order_elsewhere: "What was acknowledged is there",
     doubled_order: "Each order is stored once",
@@ -163,11 +197,17 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     row_lost: "The table has every order",
     row_doubled: "The table has every order",
     row_of_nobody: "The table has every order",
+    row_with_other_cents: "The table has every order",
+    row_of_another_time: "The table has every order",
+    row_of_another_region: "The table has every order",
+    row_of_another_offset: "The table has every order",
     sum_lost: "The sums that Spark wrote",
     sum_doubled: "The sums that Spark wrote",
     sum_wrong: "The sums that Spark wrote",
     offset_went_back: "Latest offsets never go back",
     offset_never_told_again: "Latest offsets never go back",
+    node_never_asked: "Latest offsets never go back",
+    asker_met_an_error: "Latest offsets never go back",
     idle_fetch_names_partitions: "A fetch without news",
     two_partitions_given_up: "A replica whose files fail",
     others_stand_still: "A replica whose files fail",
@@ -178,6 +218,7 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     leads_too_soon: "A replica with little on its own disk",
     tier_harmed: "What is in the tier is whole",
     written_behind_the_fence: "An owner that was paused",
+    raw_write_timed_out: "An owner that was paused",
     raw_write_let_in: "An owner that was paused",
     ledger_record_lost: "An owner that was paused",
     replicas_differ: "All replicas of the orders",
@@ -206,6 +247,18 @@ def test_an_answer_that_was_under_way_when_a_higher_one_came_did_not_go_back() -
     seen = sound()
     seen.ends.append(ToldEnd(7.95, 8.3, 2, 0, 0, 700))
     assert broken(seen) == []
+
+
+def test_only_offsets_that_went_back_are_counted_as_such() -> None:
+    seen = sound()
+    asker_met_an_error(seen)
+    offset_never_told_again(seen)
+    (told,) = [one for one in prove(seen) if one.document == "KIP-207"]
+    assert told.figures["went back"] == 0 and len(told.findings) > 1
+    seen = sound()
+    offset_went_back(seen)
+    (told,) = [one for one in prove(seen) if one.document == "KIP-207"]
+    assert told.figures["went back"] == 1
 
 
 def test_an_order_is_known_by_all_of_its_bytes() -> None:

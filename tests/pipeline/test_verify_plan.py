@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headrace.cli import output, pipeline
 from headrace.pipeline.replica_reading import TIER, Piece, Segment
 from headrace.pipeline.verify import tasks_of
-from headrace.pipeline.verify_plan import Held, PartitionPlan, _check_reach, _cut
+from headrace.pipeline.verify_parts import Held, PartitionPlan, check_reach, cut
 from headrace.pipeline.verify_report import Found, Report, Row
 from tests.tier.rows import row
 
@@ -37,7 +37,7 @@ def test_the_pieces_of_a_replica_are_all_of_it_once_and_cut_where_others_are(
 ) -> None:
     found = plan(*held)
     remote = segments(*sorted(edges))
-    _cut(found, remote, size=pieces * 10, piece_bytes=10)
+    cut(found, remote, size=pieces * 10, piece_bytes=10)
     mine = {node: [p for p in found.pieces if p.node == node] for node in (1, 2, 3)}
     ends = [offset for both in held for offset in both]
     for node, (start, end) in enumerate(held, 1):
@@ -71,7 +71,7 @@ def test_what_is_neither_in_the_tier_nor_on_the_disk_is_found(
     edges: tuple[int, ...], local_start: int, missing: list[int]
 ) -> None:
     found = plan((local_start, 30))
-    _check_reach(found, {"log_start": 0, "local_log_start": local_start}, segments(*edges))
+    check_reach(found, {"log_start": 0, "local_log_start": local_start}, segments(*edges))
     assert [(node, one.kind, one.offset) for node, one in found.findings] == [(TIER, "missing", at) for at in missing]
 
 

@@ -114,6 +114,25 @@ def test_what_was_cut_does_not_come_back(files: MemoryFiles, log: Log) -> None:
     assert again.recovery is not None and again.recovery.bytes_cut == 0
 
 
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_log_whose_first_segments_are_gone_tells_which_offsets_it_lost(
+    files: MemoryFiles, log: Log, is_clean: bool
+) -> None:
+    first, second, *_ = log.segments
+    log.close()
+    for name in files.names(DIRECTORY):
+        if name.startswith(f"{first.base_offset:020d}."):
+            files.remove(f"{DIRECTORY}/{name}")
+    found = open_log(Shared(files), DIRECTORY, TOPIC_ID, CONFIG, is_clean=is_clean)
+    assert found.lost_beginning == range(second.base_offset)
+    assert found.log_start_offset == second.base_offset
+
+
+def test_a_log_that_was_deleted_from_lost_nothing(files: MemoryFiles, log: Log) -> None:
+    log.advance_log_start(log.segments[2].base_offset)
+    assert crash(files).lost_beginning is None
+
+
 @pytest.mark.usefixtures("log")
 def test_a_log_that_ends_before_its_recovery_point_has_lost_something(files: MemoryFiles) -> None:
     with pytest.raises(CorruptLog, match="ends at offset 20"):

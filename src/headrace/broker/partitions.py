@@ -215,6 +215,14 @@ class Partitions:
         local_log_start = opened.local_log_start_offset
         partition.log_found(opened.log_start_offset, opened.log_end_offset, committed, local_log_start=local_log_start)
         self._tell_loss(partition)
+        if (lost := opened.lost_beginning) is not None:
+            # As in Apache Kafka the log begins where its files do; whoever has the other replicas can put it right.
+            log.warning(
+                "%s has lost its beginning: offsets %d to %d were not deleted, and are not on this disk any more",
+                partition,
+                lost.start,
+                lost.stop - 1,
+            )
         recovery = opened.recovery
         if recovery is not None and recovery.reason is not None and not recovery.is_torn_tail:
             self.has_lost_records = True

@@ -23,13 +23,14 @@ from headrace.metadata.store import MetadataStoreError, OutcomeUnknown
 from headrace.runtime import Clock, Random, tell_bug
 from headrace.tier import layout
 from headrace.tier.manifest import CorruptManifest, load
-from headrace.tier.marking import Marks, recognise
+from headrace.tier.marking import Marks, check, recognise
 from headrace.tier.store import ObjectMissing, ObjectStore, Refused, StoreUnavailable
 
 log = logging.getLogger(__name__)
 
 LOADS_AT_ONCE = 8
 PROBE_S_MAX = 10.0
+LOOK_S_MAX = 2.0
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
 _VARYING = re.compile(r"\b[0-9a-f]{32}\b|\d[\d.]*(µs|ms|s)?\b")
@@ -183,6 +184,24 @@ class Tier:
             except Refused as refused:
                 on_refused(str(refused))
                 return
+
+    async def look(self) -> None:
+        """Whether the store is still there, for somebody who asks: where nothing is to be copied, nobody else does."""
+        if not self.is_proven.is_set():
+            return
+        try:
+            async with asyncio.timeout(LOOK_S_MAX):
+                mark = await self._marks.read()
+                assert mark is not None, "it was proven by it"
+                await check(self.store, self._image.cluster_id, mark)
+        except TimeoutError:
+            self.absence = "It does not answer."
+        except StoreUnavailable as failure:
+            self.absence = str(failure)
+        except MetadataStoreError:
+            return  # which says nothing of the object store
+        else:
+            self.absence = ""
 
     # For everybody.
 

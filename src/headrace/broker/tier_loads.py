@@ -14,7 +14,7 @@ from headrace.core.tier_rows import Section, SegmentRow
 from headrace.errors import CorruptLog, ErrorCode
 from headrace.runtime import Clock
 from headrace.tier.read_cache import ReadCache
-from headrace.tier.store import ObjectMissing, ObjectStore, StoreUnavailable
+from headrace.tier.store import ObjectMissing, ObjectStore, StoreUnavailable, what_is_missing
 
 log = logging.getLogger(__name__)
 
@@ -277,7 +277,7 @@ class TierLoads:
         except StoreUnavailable as failure:
             self.fail(load.partition, load.row, None, str(failure))
         except ObjectMissing as failure:
-            self.fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, f"there is no object {failure}")
+            self.fail(load.partition, load.row, ErrorCode.KAFKA_STORAGE_ERROR, what_is_missing(failure))
         finally:
             self._cache.give_back(load.weight)
             wants = self._running.pop(load.key)

@@ -131,7 +131,7 @@ def _because(leader: int, replicas: list[dict[str, Any]]) -> str:
             break
         ahead.append(replica)
     if not ahead:
-        return "it is the first replica"
+        return _because_first(replicas)
     if all(replica["can_lead"] and not replica["thin"] for replica in ahead):
         return "it has led since the others could not; leadership goes back to the first replica at the next check"
     said = [
@@ -143,3 +143,13 @@ def _because(leader: int, replicas: list[dict[str, Any]]) -> str:
         for replica in ahead
     ]
     return "; ".join(said)
+
+
+def _because_first(replicas: list[dict[str, Any]]) -> str:
+    first, *others = replicas
+    able = [replica for replica in others if replica["can_lead"]]
+    if first["thin"] and not able:
+        return f"no other replica can lead; {first['reason']}"
+    if first["thin"] and all(replica["thin"] for replica in able):
+        return "all that can lead have little on their own disks, and it is the first replica"
+    return "it is the first replica"

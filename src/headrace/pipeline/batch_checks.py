@@ -75,6 +75,7 @@ class BatchChecks:
         self._checks_sums = checks_sums
         self._keeps_headers = keeps_headers
         self._digest = blake2b(digest_size=16)
+        self._is_next_cut_off = False
         self._sequences: dict[Producer, Sequences] = self.stretch.producers
 
     def feed(self, data: bytes | memoryview) -> int:
@@ -90,6 +91,10 @@ class BatchChecks:
         if is_lost or (len(table) and last_offsets[-1] >= stretch.end - 1):
             self.is_done = True
         return used
+
+    def cut(self) -> None:
+        """Retention took what comes next before it was read: the batch that follows need not join the one before."""
+        self.stretch.was_cut = self._is_next_cut_off = True
 
     def finish(self) -> Stretch:
         self.stretch.digest = self._digest.hexdigest()
@@ -125,6 +130,7 @@ class BatchChecks:
         epochs = table[:, columns.EPOCH]
         if stretch.batches:
             self._join(int(bases[0]), stretch.next_offset, int(epochs[0]), stretch.last_epoch)
+        self._is_next_cut_off = False
         wrong = bases[1:] < expected[:-1] if self._is_compacted else bases[1:] != expected[:-1]
         for at in wrong.nonzero()[0].tolist():
             stretch.note("offsets", int(bases[at + 1]), gap(int(bases[at + 1]), int(expected[at])))
@@ -132,7 +138,7 @@ class BatchChecks:
             stretch.note("epochs", int(bases[at + 1]), back(int(epochs[at + 1]), int(epochs[at])))
 
     def _join(self, base: int, expected: int, epoch: int, epoch_before: int) -> None:
-        for finding in joined(base, expected, epoch, epoch_before, self._is_compacted):
+        for finding in joined(base, expected, epoch, epoch_before, self._is_compacted or self._is_next_cut_off):
             self.stretch.note(*finding)
 
     def _check_batch(self, view: memoryview, row: list[Any]) -> None:
@@ -162,9 +168,9 @@ class BatchChecks:
         self._sequences[producer] = Sequences(before.first, before.first_offset, now.last, now.last_offset)
 
 
-def joined(base: int, expected: int, epoch: int, epoch_before: int, is_compacted: bool) -> Iterable[Finding]:
+def joined(base: int, expected: int, epoch: int, epoch_before: int, may_have_gap: bool) -> Iterable[Finding]:
     """What is wrong between two batches that follow each other."""
-    if base < expected or (base > expected and not is_compacted):
+    if base < expected or (base > expected and not may_have_gap):
         yield Finding("offsets", base, gap(base, expected))
     if epoch < epoch_before:
         yield Finding("epochs", base, back(epoch, epoch_before))

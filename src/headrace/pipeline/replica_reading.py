@@ -32,7 +32,7 @@ from headrace.wire.messages.offsets import (
 )
 
 DEBUGS = -2
-EARLIEST_LOCAL = -4
+LATEST, EARLIEST_LOCAL = -1, -4
 FETCH_BYTES = 4 << 20
 WAIT_MS = 500
 TIER = -1
@@ -104,7 +104,7 @@ async def _checked(topic: Topic, piece: Piece, keeps_headers: bool) -> BatchChec
 async def _read_replica(topic: Topic, piece: Piece, checks: BatchChecks) -> None:
     cluster = Cluster(topic.bootstrap, "headrace-verify", Outside(), creates_topics=False)
     try:
-        async for data in _fetched(cluster, topic, piece, checks.stretch):
+        async for data in _fetched(cluster, topic, piece, checks):
             checks.feed(data)
             if checks.is_done:
                 return
@@ -112,16 +112,16 @@ async def _read_replica(topic: Topic, piece: Piece, checks: BatchChecks) -> None
         await cluster.close()
 
 
-async def _fetched(cluster: Cluster, topic: Topic, piece: Piece, stretch: Stretch) -> AsyncIterator[bytes]:
+async def _fetched(cluster: Cluster, topic: Topic, piece: Piece, checks: BatchChecks) -> AsyncIterator[bytes]:
     """Until the consumer of it has enough."""
-    at, in_vain = piece.start, 0
+    stretch, at, in_vain = checks.stretch, piece.start, 0
     while at < piece.end and in_vain < NEWS_MAX:
         told = await fetch(cluster, topic, piece.node, piece.partition, at)
         code = told.error_code
         if code in GONE:
             begin, end = await ends(cluster, topic, piece.node, piece.partition)
             if at < begin:
-                stretch.was_cut = True
+                checks.cut()
                 at = begin
                 continue
             stretch.note("missing", at, f"the log of node {piece.node} ends at offset {end}")
@@ -162,16 +162,19 @@ async def fetch(cluster: Cluster, topic: Topic, node: int, partition: int, offse
 
 async def ends(cluster: Cluster, topic: Topic, node: int, partition: int) -> tuple[int, int]:
     """Where the log begins on that node's disk, and where it ends."""
-    found = []
-    for timestamp in (EARLIEST_LOCAL, -1):
-        asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-        request = ListOffsetsRequest(replica_id=DEBUGS, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
-        answer = await cluster.ask(request, ListOffsetsResponse, topic.timeout_ms, node)
-        told = answer.topics[0].partitions[0]
-        if told.error_code:
-            raise KafkaError(told.error_code, f"node {node} does not tell the offsets of partition {partition}")
-        found.append(told.offset)
-    return found[0], found[1]
+    first = await listed(cluster, topic, node, partition, EARLIEST_LOCAL)
+    return first, await listed(cluster, topic, node, partition, LATEST)
+
+
+async def listed(cluster: Cluster, topic: Topic, node: int, partition: int, timestamp_ms: int) -> int:
+    """The first offset from that time on, as the node knows it; -1 if there is none."""
+    asked = ListOffsetsPartition(partition_index=partition, timestamp=timestamp_ms)
+    request = ListOffsetsRequest(replica_id=DEBUGS, topics=[ListOffsetsTopic(name=topic.name, partitions=[asked])])
+    answer = await cluster.ask(request, ListOffsetsResponse, topic.timeout_ms, node)
+    told = answer.topics[0].partitions[0]
+    if told.error_code:
+        raise KafkaError(told.error_code, f"node {node} does not tell the offsets of partition {partition}")
+    return told.offset
 
 
 # A segment in the tier.

@@ -15,7 +15,9 @@ from headrace.pipeline import session
 from headrace.pipeline.batch_checks import Finding, Producer, Sequences, Stretch, joined, repeated
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
 from headrace.pipeline.replica_reading import TIER, Piece, Topic, check, headers_of
-from headrace.pipeline.verify_plan import PartitionPlan, Plan, make_plan, tier_documents
+from headrace.pipeline.verify_again import found_of, look_again
+from headrace.pipeline.verify_parts import PartitionPlan, Plan
+from headrace.pipeline.verify_plan import make_plan
 from headrace.pipeline.verify_report import Found, Report, Row
 from headrace.spark.door import door
 
@@ -171,6 +173,8 @@ class _Judging:
             self._add_row(Row(partition.partition, TIER, "tier", first, end - 1), by_node[TIER])
         for node, finding in partition.findings:
             _add(report, Found(partition.partition, node, *finding))
+        for doubt in partition.doubts:
+            _add(report, found_of(partition, doubt))
 
     def _add_row(self, row: Row, pieces: Sequence[Piece]) -> None:
         self._report.rows.append(row)
@@ -291,26 +295,15 @@ def _add(report: Report, found: Found) -> None:
             row.findings += 1
 
 
-def _without_what_expired(options: VerifyOptions, plan: Plan, report: Report) -> Report:
-    """An object that nobody names any more is no loss: it expired while it was read."""
-    if not any(found.kind == "tier" for found in report.findings):
-        return report
-    from headrace.client import Admin
-
-    async def names() -> set[str]:
-        async with Admin(options.bootstrap, timeout_ms=options.timeout_ms) as admin:
-            told = (await tier_documents(admin, options.topic)).values()
-        return {segment["object"] for one in told for segment in one.get("segments", ())} | {
-            one.get("manifest") or "" for one in told
-        }
-
-    objects = {piece.segment.key for piece in plan.pieces if piece.segment is not None} - door().run(names())
-    kept = [one for one in report.findings if one.kind != "tier" or not any(key in one.text for key in objects)]
+def _without_what_expired(_options: VerifyOptions, plan: Plan, report: Report) -> Report:
+    """What was only on its way when it was looked at, or expired then, is no finding."""
+    seen = door().run(look_again(plan, report.findings))
     report.findings = []
     for row in report.rows:
         row.findings = 0
-    for one in kept:
+    for one in seen.findings:
         _add(report, one)
+    report.unread += seen.unread
     return report
 
 

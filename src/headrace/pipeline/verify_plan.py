@@ -5,10 +5,6 @@ be the same everywhere. Behind it followers are cut back in the course of things
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import Any, NamedTuple
 
 from headrace.client import Admin
 from headrace.client.cluster import Cluster
@@ -18,57 +14,25 @@ from headrace.core.tier_rows import SegmentRow
 from headrace.errors import KafkaError
 from headrace.pipeline.batch_checks import Finding
 from headrace.pipeline.replica_reading import TIER, Piece, Segment, Topic, ends, fetch
+from headrace.pipeline.verify_parts import (
+    FINISHED,
+    INSIDE,
+    Document,
+    Held,
+    PartitionPlan,
+    Plan,
+    Unread,
+    check_reach,
+    cut,
+    doubts,
+)
 from headrace.system import SystemRandom, ThreadOffload
 from headrace.tier.manifest import CorruptManifest, load
 from headrace.tier.opening import open_for_tools
 from headrace.tier.store import ObjectMissing, Refused, StoreUnavailable
 
-Document = dict[str, Any]
-FINISHED, INSIDE = "copy_finished", "inside"
+Settings = dict[str, str | None]
 MANIFEST_TRIES = 10
-PIECES_MAX = 4_096
-"""Of one replica of a partition."""
-
-
-class Held(NamedTuple):
-    """What one replica has, of that which is committed."""
-
-    node: int
-    is_in_sync: bool
-    start: int
-    end: int
-
-
-class Unread(NamedTuple):
-    partition: int
-    node: int
-    reason: str
-
-
-@dataclass
-class PartitionPlan:
-    partition: int
-    leader: int
-    leader_epoch: int
-    high_watermark: int = -1
-    log_start: int = 0
-    held: list[Held] = field(default_factory=list)
-    tier: tuple[int, int] | None = None
-    """The first offset, and that behind the last."""
-    pieces: list[Piece] = field(default_factory=list)
-    findings: list[tuple[int, Finding]] = field(default_factory=list)
-    """By node."""
-
-
-@dataclass
-class Plan:
-    topic: Topic
-    partitions: list[PartitionPlan]
-    unread: list[Unread]
-
-    @property
-    def pieces(self) -> list[Piece]:
-        return [piece for partition in self.partitions for piece in partition.pieces]
 
 
 async def make_plan(bootstrap: str, name: str, store: str | None, piece_bytes: int, timeout_ms: int) -> Plan:
@@ -76,31 +40,34 @@ async def make_plan(bootstrap: str, name: str, store: str | None, piece_bytes: i
     async with Admin(bootstrap, timeout_ms=timeout_ms) as admin:
         await admin.reach(timeout_ms)
         (described,) = await admin.describe_topics([name])
-        settings = await _settings(admin, name)
+        settings = await settings_of(admin, name)
         is_compacted = "compact" in (settings.get("cleanup.policy") or "")
         topic = Topic(bootstrap, name, described.topic_id, is_compacted, timeout_ms)
         plan = Plan(topic, [], [])
         sizes = await _sizes(admin, name)
         cluster = Cluster(bootstrap, "headrace-verify", Outside(), creates_topics=False)
         try:
-            tiered: dict[int, Document] = {}
-            if settings.get("remote.storage.enable") == "true":
-                tiered = await tier_documents(admin, name)
+            tiered = await tier_documents(admin, name) if is_tiered(settings) else None
             for one in described.partitions:
-                plan.partitions.append(await _partition(cluster, plan, one))
+                plan.partitions.append(await look_at(cluster, plan, one))
             for partition in plan.partitions:
                 segments = []
-                if settings.get("remote.storage.enable") == "true":
+                if tiered is not None:
                     segments = await _segments(admin, plan, partition, tiered.get(partition.partition), store)
-                _cut(partition, segments, sizes.get(partition.partition, 0), piece_bytes)
+                partition.doubts = doubts(partition, tiered)
+                cut(partition, segments, sizes.get(partition.partition, 0), piece_bytes)
         finally:
             await cluster.close()
         return plan
 
 
-async def _settings(admin: Admin, name: str) -> dict[str, str | None]:
+async def settings_of(admin: Admin, name: str) -> Settings:
     resource = Resource(ResourceType.TOPIC, name)
     return {entry.name: entry.value for entry in (await admin.describe_configs([resource]))[resource]}
+
+
+def is_tiered(settings: Settings) -> bool:
+    return settings.get("remote.storage.enable") == "true"
 
 
 async def _sizes(admin: Admin, name: str) -> dict[int, int]:
@@ -116,7 +83,8 @@ async def _sizes(admin: Admin, name: str) -> dict[int, int]:
     return found
 
 
-async def _partition(cluster: Cluster, plan: Plan, told: PartitionDescription) -> PartitionPlan:
+async def look_at(cluster: Cluster, plan: Plan, told: PartitionDescription) -> PartitionPlan:
+    """What each replica has; the plan hears of those that do not say."""
     topic, index = plan.topic, told.partition
     found = PartitionPlan(index, -1 if told.leader is None else told.leader, told.leader_epoch)
     if told.leader is None:
@@ -151,12 +119,10 @@ async def _follower(cluster: Cluster, topic: Topic, partition: PartitionPlan, no
     known = await fetch(cluster, topic, node, partition.partition, end)
     if known.error_code:
         raise KafkaError(known.error_code, f"node {node} does not show its replica")
-    committed = partition.high_watermark
-    if is_in_sync and end < committed:
-        text = f"node {node} is in sync and ends at offset {end}, {committed} was committed"
-        partition.findings.append((node, Finding("missing", end, text)))
     # Who is not in sync may have records that are not in its leader's log, behind what it knows to be committed.
-    return Held(node, is_in_sync, begin, min(committed, end if is_in_sync else min(end, known.high_watermark)))
+    has_all = is_in_sync and end >= partition.high_watermark
+    shown = partition.high_watermark if has_all else min(end, known.high_watermark, partition.high_watermark)
+    return Held(node, is_in_sync, begin, max(begin, shown))
 
 
 # The tier.
@@ -209,7 +175,7 @@ async def _segments(
             plan.unread.append(Unread(partition.partition, TIER, str(error)))
             return []
         pieces = _pieces(partition, told, rows, store)
-        _check_reach(partition, told, pieces)
+        check_reach(partition, told, pieces)
         return pieces
     plan.unread.append(Unread(partition.partition, TIER, "its manifest changed each time before it could be read"))
     return []
@@ -241,36 +207,3 @@ def _pieces(partition: PartitionPlan, told: Document, rows: dict[str, SegmentRow
         is_log = one["verdict"] == INSIDE
         pieces.append(Piece(partition.partition, TIER, row.base_offset, row.end_offset + 1, segment, is_log))
     return sorted(pieces, key=lambda piece: (piece.start, piece.end))
-
-
-def _check_reach(partition: PartitionPlan, told: Document, pieces: Sequence[Piece]) -> None:
-    at = told["log_start"]
-    inside = [piece for piece in pieces if piece.is_log]
-    for piece in [*inside, Piece(partition.partition, TIER, told["local_log_start"], told["local_log_start"])]:
-        if piece.start > at:
-            text = f"offsets {at} to {piece.start - 1} are neither in the tier nor on its leader's disk"
-            partition.findings.append((TIER, Finding("missing", at, text)))
-        at = max(at, piece.end)
-    if inside:
-        partition.tier = (inside[0].start, max(piece.end for piece in inside))
-
-
-# Cutting.
-
-
-def _cut(partition: PartitionPlan, segments: Sequence[Piece], size: int, piece_bytes: int) -> None:
-    """All replicas at the same offsets, so that pieces can be compared: where one begins or ends, where a segment of
-    the tier does, and between them so that a piece has about so many bytes."""
-    partition.pieces += segments
-    inside = {(piece.start, piece.end) for piece in segments if piece.is_log}
-    edges = {offset for held in partition.held for offset in (held.start, held.end)}
-    edges |= {offset for both in inside for offset in both}
-    span = max((held.end - held.start for held in partition.held), default=0)
-    step = max(1, span // max(1, min(PIECES_MAX, size // piece_bytes)))
-    for held in partition.held:
-        cuts = sorted({held.start, held.end, *(edge for edge in edges if held.start < edge < held.end)})
-        for start, end in pairwise(cuts):
-            length = end - start if (start, end) in inside else step
-            partition.pieces += [
-                Piece(partition.partition, held.node, at, min(end, at + length)) for at in range(start, end, length)
-            ]

@@ -16,7 +16,7 @@ from headrace.spark.worker_memory import keep_what_is_loaded
 from headrace.system import SystemRandom, ThreadOffload
 from headrace.tier.opening import open_for_tools
 from headrace.tier.segment_reading import SegmentReader, aborted_between
-from headrace.tier.store import ObjectMissing, ObjectStore, Refused, StoreUnavailable
+from headrace.tier.store import ObjectMissing, ObjectStore, Refused, StoreUnavailable, what_is_missing
 from headrace.wire.batch import end_of
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ async def _patiently(work: Callable[[], Awaitable[T]]) -> T:
                 raise NotToBeHad(str(error)) from error
             await asyncio.sleep(RETRY_S * 2**attempt)
         except ObjectMissing as error:
-            raise NotToBeHad(f"there is no object {error}") from error
+            raise NotToBeHad(what_is_missing(error)) from error
         except CorruptLog as error:
             raise NotToBeHad(str(error)) from error
     raise AssertionError

@@ -1,9 +1,9 @@
 """What a log is made from, and who may be at work on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from headrace.core.epochs import EpochList
+from headrace.core.epochs import NO_EPOCH, EpochList
 from headrace.core.producers import ProducerTable
 from headrace.storage.local_part import LocalPart
 from headrace.storage.recovery import Recovery
@@ -13,18 +13,19 @@ from headrace.storage.segments import Segments
 
 @dataclass(slots=True)
 class Contents:
-    """What opening found in a partition directory."""
+    """What opening found in a partition directory; without more than segments, in none."""
 
     segments: Segments
-    epochs: EpochList
-    epoch_on_disk: int
-    producers: ProducerTable
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    recovery: Recovery | None
-    unsynced_segments: list[Segment]
+    epochs: EpochList = field(default_factory=EpochList)
+    epoch_on_disk: int = NO_EPOCH
+    producers: ProducerTable = field(default_factory=ProducerTable)
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    recovery_point: int = 0
+    recovery: Recovery | None = None
+    unsynced_segments: list[Segment] = field(default_factory=list)
     local: LocalPart | None = None
+    lost_beginning: range | None = None
 
 
 class Cleaning(Protocol):

@@ -7,7 +7,6 @@ what fsync has.
 
 from collections.abc import Sequence
 
-from headrace.core.epochs import EpochList
 from headrace.core.producers import ProducerTable
 from headrace.model import Buffer
 from headrace.storage import aborts, partition_directory, producer_state, retention
@@ -41,6 +40,7 @@ class Log(ReadableLog):
         "failure",
         "is_complete",
         "local",
+        "lost_beginning",
         "producers",
         "recovery",
         "recovery_point",
@@ -54,10 +54,7 @@ class Log(ReadableLog):
         self.directory = directory
         self.topic_id = topic_id
         self._exists = contents is not None
-        if contents is None:
-            contents = Contents(
-                Segments(shared, directory, config), EpochList(), -1, ProducerTable(), 0, 0, 0, None, []
-            )
+        contents = contents or Contents(Segments(shared, directory, config))
         self.local = contents.local or LocalPart(shared.files, directory)
         self.segments = contents.segments
         self.epochs = contents.epochs
@@ -67,6 +64,8 @@ class Log(ReadableLog):
         self.recovery_point = contents.recovery_point
         self.recovery = contents.recovery
         """What opening had to check and repair; None after a clean stop."""
+        self.lost_beginning = contents.lost_beginning
+        """Offsets that were there when somebody last deleted any, and were gone at the opening."""
         self.failure: OSError | None = None
         self._flushed_ms: int | None = None
         was_clean = contents.recovery is None

@@ -1,11 +1,13 @@
 """From a partition directory to a `Log`, whoever wrote the directory and however it was left."""
 
+from collections.abc import Sequence
+
 from headrace.core.epochs import EpochList
 from headrace.errors import CorruptLog
 from headrace.storage import producer_state
 from headrace.storage.contents import Contents
 from headrace.storage.epoch_file import read_epochs
-from headrace.storage.local_part import read_local_part
+from headrace.storage.local_part import LocalPart, read_local_part
 from headrace.storage.log import Log
 from headrace.storage.log_config import LogConfig
 from headrace.storage.recovery import Recovery, recover
@@ -60,8 +62,7 @@ def open_log(
     if not len(segments):
         end_offset = log_start_offset
     elif is_clean:
-        end_offset = segments[-1].find_end() if known_end_offset is None else known_end_offset
-        segments[-1].end_offset = end_offset
+        end_offset = _known_end(segments[-1], known_end_offset)
     else:
         first = segments.index_of(recovery_point)
         recovery = recover(segments, recovery_point, epochs)
@@ -76,6 +77,7 @@ def open_log(
     contents = Contents(
         segments, epochs, epochs.latest, producers, first_offset, end_offset, synced, recovery, scanned[:-1], local
     )
+    contents.lost_beginning = _lost_beginning(segments, entries, local) if remote_log_start is None else None
     log = Log(shared, directory, topic_id, config, contents)
     if (entries is None or recovery is not None) and epochs.entries != (entries or ()):
         log.save_epochs(durable=first_offset > 0 or local.start_offset > 0)
@@ -92,6 +94,20 @@ def _log_start(segments: Segments, epochs: EpochList, log_start_offset: int, rem
         return max(log_start_offset, segments[0].base_offset)
     known_from = epochs.entries[0].start_offset if epochs.entries else 0
     return max(log_start_offset, remote_log_start, min(known_from, segments[0].base_offset))
+
+
+def _known_end(active: Segment, known_end_offset: int | None) -> int:
+    active.end_offset = active.find_end() if known_end_offset is None else known_end_offset
+    return active.end_offset
+
+
+def _lost_beginning(segments: Segments, entries: Sequence[tuple[int, int]] | None, local: LocalPart) -> range | None:
+    """Offsets that nobody has deleted, and that are not there. The list of epochs is cut, durably, before a segment
+    goes, so that it never begins before the first one; where the tier has the rest, the local part is told instead."""
+    if not len(segments) or not entries or local.start_offset >= 0:
+        return None
+    (_, known_from), first = entries[0], segments[0].base_offset
+    return range(known_from, first) if known_from < first else None
 
 
 def _tidy(shared: Shared, directory: str, names: list[str]) -> list[str]:

@@ -18,6 +18,11 @@ class RangeMissing(ObjectMissing):
     """The object is shorter than what is asked for."""
 
 
+def what_is_missing(failure: ObjectMissing) -> str:
+    """A clause, for somebody who reads a log."""
+    return str(failure).rstrip(".") if isinstance(failure, RangeMissing) else f"there is no object {failure}"
+
+
 class StoreUnavailable(Exception):
     """The store did not do it, or its answer was lost: a write may have happened. The text is one sentence."""
 

@@ -25,17 +25,16 @@ from headrace.errors import ErrorCode
 from headrace.wire.messages.inspection import InspectRequest, InspectResponse
 
 
-def handle(broker: Broker, request: Request[InspectRequest]) -> None:
+async def handle(broker: Broker, request: Request[InspectRequest]) -> InspectResponse:
     if not broker.allowed_on_cluster(request.principal, Operation.DESCRIBE):
-        request.reply(InspectResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
-        return
+        return InspectResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     tell = KINDS.get(request.body.kind)
     if tell is None:
-        request.reply(InspectResponse(error_code=ErrorCode.INVALID_REQUEST))
-        return
-    request.reply(
-        InspectResponse(body=json.dumps({"v": 1, **tell(broker, request.body.args)}, separators=(",", ":")).encode())
-    )
+        return InspectResponse(error_code=ErrorCode.INVALID_REQUEST)
+    if tell is _tier and broker.tier is not None:
+        await broker.tier.look()
+    told = {"v": 1, **tell(broker, request.body.args)}
+    return InspectResponse(body=json.dumps(told, separators=(",", ":")).encode())
 
 
 def _failed(broker: Broker, _args: Sequence[str]) -> dict[str, Any]:
