@@ -56,7 +56,7 @@ class Stage:
         """Whether it was done. What fails here broke a promise, whatever it was: the report says so, and goes on."""
         try:
             step()
-        except Exception as failure:  # whatever it was
+        except Exception as failure:  # whatever it was: a demo that ends without a report proves nothing
             with (self.directory / FAILURES).open("a") as file:
                 traceback.print_exception(failure, file=file)
             reason = (str(failure) or repr(failure)).splitlines()[0]
