@@ -80,7 +80,7 @@ def run(
             told = _spread(chosen, unequal, lambda some: differences(topic, some), lambda _done, _all: None)
             for found in (one for some in told for one in some):
                 _add(report, found)
-    report = _without_what_expired(options, plan, report)
+    report = _without_what_expired(plan, report)
     report.seconds = (clock.monotonic_ms() - began_ms) / 1000
     return report
 
@@ -295,7 +295,7 @@ def _add(report: Report, found: Found) -> None:
             row.findings += 1
 
 
-def _without_what_expired(_options: VerifyOptions, plan: Plan, report: Report) -> Report:
+def _without_what_expired(plan: Plan, report: Report) -> Report:
     """What was only on its way when it was looked at, or expired then, is no finding."""
     seen = door().run(look_again(plan, report.findings))
     report.findings = []
