@@ -1,12 +1,13 @@
 import asyncio
 import os
+import threading
 from collections.abc import Iterator
 from io import FileIO
 from typing import NamedTuple
 
 import pytest
 
-from headrace.cli.input import make_up, read_lines
+from headrace.cli.input import THREAD, make_up, read_lines
 from headrace.cli.outcome import Failure
 from headrace.cli.records import Format, Written, reader
 
@@ -19,8 +20,13 @@ class Pipe(NamedTuple):
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
     out, into = os.pipe()
-    with FileIO(out, "r") as reading, FileIO(into, "w") as writing:
-        yield Pipe(reading, writing)
+    with FileIO(out, "r") as reading:
+        with FileIO(into, "w") as writing:
+            yield Pipe(reading, writing)
+        # Who still reads is at the end now, and must not go on with the next test's pipe under the same number.
+        for thread in threading.enumerate():
+            if thread.name == THREAD:
+                thread.join(30)
 
 
 async def values(fd: int) -> list[bytes | None]:

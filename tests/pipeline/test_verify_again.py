@@ -142,8 +142,15 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(verify_again, "PAUSE_S", 0.1)
 
 
+class NoSpark:
+    """Stands where nothing is asked of Spark."""
+
+    def newSession(self) -> "NoSpark":
+        return self
+
+
 def verified(cluster: HeadraceCluster, topic: str) -> Report:
-    return verify.run(VerifyOptions(topic, cluster.bootstrap), spark=cast(SparkSession, object()))
+    return verify.run(VerifyOptions(topic, cluster.bootstrap), spark=cast(SparkSession, NoSpark()))
 
 
 def fill(cluster: HeadraceCluster, topic: str, at_ms: int) -> None:

@@ -12,6 +12,7 @@ READ_BYTES = 1 << 16
 LINE_BYTES_MAX = 16 << 20
 CHUNK_RECORDS = 500
 CHUNKS_AHEAD_MAX = 8
+THREAD = "headrace-input"
 
 
 async def read_lines(fd: int, parse: Callable[[bytes], Written]) -> AsyncIterator[list[Written]]:
@@ -20,7 +21,7 @@ async def read_lines(fd: int, parse: Callable[[bytes], Written]) -> AsyncIterato
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
     room = threading.Semaphore(CHUNKS_AHEAD_MAX)
     loop = asyncio.get_running_loop()
-    threading.Thread(target=_feed, args=(fd, room, loop, chunks), daemon=True).start()
+    threading.Thread(target=_feed, args=(fd, room, loop, chunks), name=THREAD, daemon=True).start()
     number = 0
     rest = b""
     while data := await chunks.get():

@@ -3,6 +3,7 @@
 import socket
 
 from headrace.client.commit_group import CommitGroups
+from headrace.spark.committing import keep_place
 from headrace.spark.door import Door, door
 from headrace.spark.driver_claims import Driver, DriverClaims
 from headrace.spark.kept import groups_of, offers_groups
@@ -31,6 +32,8 @@ class Guard:
 
     async def _check(self, groups: CommitGroups, group: Group, driver: Driver) -> None:
         if await self._claims.holds(self._bootstrap, group, driver):
+            if self._claims.is_place_due(self._bootstrap, group):
+                await keep_place(groups, self._scope, group.query_id)
             return
         await check_place(groups, self._scope, group.query_id)
         last = await groups.last(group.scope, group.query_id)

@@ -8,7 +8,7 @@ from headrace.client.cluster import parse_bootstrap
 from headrace.core.transactional_id import SCOPE_FORM, is_scope
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.place import Place, place_of
-from headrace.spark.scope import PLACES
+from headrace.spark.scope import RESERVED
 
 Format = Literal["parquet", "delta"]
 FORMATS = ("parquet", "delta")
@@ -87,7 +87,7 @@ class LakeOptions:
             parse_bootstrap(self.bootstrap)
         except ValueError as error:
             raise AskedWrongly(str(error)) from None
-        if self.scope is not None and (not is_scope(self.scope) or self.scope == PLACES):
+        if self.scope is not None and (not is_scope(self.scope) or self.scope in RESERVED):
             raise AskedWrongly(f"--scope has {SCOPE_FORM}, not {self.scope!r}")
         self._check_numbers()
         for name in self.source:

@@ -120,11 +120,11 @@ async def _commit(
     if decided.already:
         _check_who_did(decided, group, name, is_first)
     if claims.is_place_due(options.bootstrap, group):
-        await _keep_place(groups, options.scope(), group.query_id)
+        await keep_place(groups, options.scope(), group.query_id)
 
 
-async def _keep_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
-    """The batch is committed: no other coordinator, which may be away, is in its way."""
+async def keep_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
+    """Brokers may forget what nobody asks for. It is no reason to stop if they do not answer just now."""
     try:
         async with asyncio.timeout(PLACE_S_MAX):
             await check_place(groups, scope, query_id)
