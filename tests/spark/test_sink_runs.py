@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.spark.driver_claims import NewerDriver, OlderCheckpoint
-from headrace.spark.scope import MovedCheckpoint
+from headrace import own
+from headrace.spark.driver_claims import OWN_GROUP, NewerDriver, OlderCheckpoint
+from headrace.spark.scope import MovedCheckpoint, scope_of
 from headrace.testing import Cluster
 from tests.spark.filling import make_topic
 from tests.spark.sink_runs import Queries, broker, end, processes, query, spark, topic
@@ -41,6 +42,19 @@ def test_a_driver_whose_process_was_replaced_is_still_the_same_one(query: Querie
     one.commit(one.batch(0), 0)
     moved.commit(moved.batch(1), 1)
     one.commit(one.batch(2), 2)
+
+
+def test_processes_of_one_run_do_not_take_the_query_from_each_other(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    """Spark commits in any that is idle, of several if there are several queries."""
+    one, other = query("run1", process="a"), query("run1", process="b")
+    for batch_id, turn in enumerate((one, other, one, other)):
+        turn.commit(turn.batch(batch_id), batch_id)
+    resource = f"query/{scope_of(None, f'/checkpoints/{topic}', topic).name}/query-{topic}"
+    with pytest.raises(own.AlreadyOwned) as refused, own.claim_sync(broker.bootstrap, OWN_GROUP, resource):
+        pass
+    assert refused.value.generation == 1
 
 
 @pytest.mark.parametrize("is_alive", [False, True])

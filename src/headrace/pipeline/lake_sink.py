@@ -23,6 +23,9 @@ from headrace.pipeline.place import Records, StoreUnavailable
 from headrace.pipeline.schemas import EVENT_DATE
 from headrace.pipeline.tables import Table
 
+QUERIES = "queries/"
+"""Of the records beside a table: which query writes which topic to it."""
+
 OWN_ERRORS = (AskedWrongly, PipelineFailed, KafkaError, StoreUnavailable, ValueError, OSError)
 
 
@@ -101,6 +104,7 @@ class LakeSink:
         assert self._query is not None and self._table is not None and self.dead_letters is not None
         self.guard.check(str(self._query.id), str(self._query.runId), batch_id)
         if not self.result.batches and not self.result.skipped_batches:
+            self._check_known(str(self._query.id), batch_id)
             self._claim_topics(str(self._query.id))
         if self._table.has(batch_id):
             self.result.skipped_batches += 1
@@ -118,11 +122,24 @@ class LakeSink:
         self.watcher.committed(self.result)
         self._merge_days(files)
 
+    def _check_known(self, query_id: str, batch_id: int) -> None:
+        """A checkpoint that goes on is of a table that was written to: a new one would lack all rows before."""
+        if not batch_id or self.options.scope is not None:
+            return
+        place = self.options.place()
+        records = Records(place)
+        if not any(records.get(key) == query_id.encode() for key in records.names(QUERIES)):
+            raise PipelineFailed(
+                f"the checkpoint has {batch_id} batches behind it, and {place.url} was not written to by its query: "
+                "the table is another one, or was deleted, and would lack their rows. Give the --to of then; or "
+                "another --checkpoint, and all rows are written from the beginning; or --scope NAME to go on from here"
+            )
+
     def _claim_topics(self, query_id: str) -> None:
         """A query without its checkpoint is another one, and begins at the beginning: all rows would come twice."""
         records = Records(self.options.place())
         for topic in self.options.topics:
-            key = f"queries/{'default' if self.options.scope is None else f'given-{self.options.scope}'}/topic={topic}"
+            key = f"{QUERIES}{'default' if self.options.scope is None else f'given-{self.options.scope}'}/topic={topic}"
             there = records.put(key, query_id.encode()).decode()
             if there != query_id:
                 raise PipelineFailed(

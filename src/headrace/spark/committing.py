@@ -108,13 +108,15 @@ async def _commit(
     driver: Driver,
     handles: Sequence[Handle],
 ) -> None:
-    is_first = not await claims.holds(options.bootstrap, group, driver)
-    if is_first:
+    is_first = False
+    if await claims.holds(options.bootstrap, group, driver):
+        before = claims.runs_before(options.bootstrap, group)
+    else:
         await check_place(groups, options.scope(), group.query_id)
         last = await groups.last(group.scope, group.query_id)
         before = await claims.take(options.bootstrap, group, driver, last)
-    else:
-        before = claims.runs_before(options.bootstrap, group)
+        # Spark may commit in several processes in turn: whoever begins to hold the query need not begin the run.
+        is_first = read_run_name(last.run_id).run_id != driver.run_id
     name = RunName(driver.run_id, driver.host, write_of(handles), before)
     decided = await _decide(groups, group, str(name), handles, options.transaction_ms_max)
     if decided.already:

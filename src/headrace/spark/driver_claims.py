@@ -143,8 +143,10 @@ class DriverClaims:
                 ownership = await stack.enter_async_context(claiming)
             except AlreadyOwned as refused:
                 owner = None if refused.owner is None else read_client_id(refused.owner.client_id)
-                has_displaced = has_displaced or owner is None or owner.run_id != driver.run_id
-                if owner is not None and owner.run_id != driver.run_id:
+                if owner is not None and owner.run_id == driver.run_id:
+                    return  # another process of this very run has it, in which Spark commits in turn with this one
+                has_displaced = True
+                if owner is not None:
                     if has_had_it:
                         raise NewerDriver(group.query_id, owner.host) from None
                     log.info("query %s is taken over from the driver on %s", group.query_id, owner.host)

@@ -1,6 +1,7 @@
 """Topics to tables under a real Spark, against a real broker process."""
 
 import json
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -275,6 +276,21 @@ def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
     assert ids(tmp_path / "table", "parquet") == list(range(4))
     with pytest.raises(KafkaError, match="nowhere"):
         run(topics=("nowhere",))
+
+
+def test_a_checkpoint_does_not_go_on_in_a_table_that_lacks_what_was_before(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    apart = str(tmp_path / "apart")
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    run(checkpoint=apart)
+    (tmp_path / "table").rename(tmp_path / "kept")
+    fill(broker.bootstrap, topic, orders(4, 8), partitions=2)
+    with pytest.raises(PipelineFailed, match="the table is another one, or was deleted, and would lack their rows"):
+        run(checkpoint=apart)
+    shutil.rmtree(tmp_path / "table")
+    (tmp_path / "kept").rename(tmp_path / "table")
+    assert run(checkpoint=apart).rows == 4 and ids(tmp_path / "table", "parquet") == list(range(8))
 
 
 def test_a_schema_is_inferred_from_all_topics_and_partitions(
