@@ -72,18 +72,9 @@ demo: setup java .venv/compiled
 up: setup
 	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)
 
-# Both kinds at the same time: what one leaves of the processors while it waits, the other takes.
 test: setup tools .venv/compiled
-ifeq ($(WORKERS),0)
 	@$(plain_tests) || $(none_chosen)
 	@$(alone_tests) || $(none_chosen)
-else
-	@mkdir -p build; { $(alone_tests) || $(none_chosen); } >build/test-foreign.log 2>&1 & others=$$!; \
-	trap "kill $$others 2>/dev/null || true" EXIT; \
-	plain=0; ( $(plain_tests) || $(none_chosen) ) || plain=$$?; \
-	echo 'Those with foreign clients and Spark:'; tail -n +1 -f --pid=$$others build/test-foreign.log; \
-	wait $$others && exit $$plain
-endif
 
 # In an environment of its own, with the jars of the connector that fits 4.2.
 test-spark43: spark spark43

@@ -34,6 +34,10 @@ from headrace.spark.scope import Scope, scope_of
 
 LOOK_S = 0.5
 REACH_MS_MAX = 10_000
+TOO_SLOW = "Python worker failed to connect back"
+"""Spark gives a new process of Python ten seconds, whatever else the machine does, and nothing changes that."""
+STARTS = 5
+"""Of a query that could not be started for that."""
 
 
 def run(
@@ -95,19 +99,29 @@ class _Lake:
         kind = DeltaTable if self._options.format == "delta" else ParquetTable
         kind(self._place, "", *sink.file_form()).begin()
         with _listening(self._spark, self._options, self._name):
-            query = self._start(sink)
-            self._result.query_id = str(query.id)
-            app_id = f"{query.id}.{self._scope.name}"
-            sink.started(query, kind(self._place, app_id, *sink.file_form()))
-            try:
-                is_through = self._wait(query, sink, stop)
-            finally:
-                query.stop()
+            is_through = self._drive(sink, kind, stop)
         self._result.is_stopped = self._options.once and not is_through
         if self._options.once and not stop.is_set():
             sink.merge_at_end()
         self._result.seconds = (self._clock.monotonic_ms() - began_ms) / 1000
         return self._result
+
+    def _drive(self, sink: LakeSink, kind: "type[DeltaTable | ParquetTable]", stop: threading.Event) -> bool:
+        """Whether the query has come to its end by itself."""
+        for starts_left in reversed(range(STARTS)):
+            query = self._start(sink)
+            self._result.query_id = str(query.id)
+            app_id = f"{query.id}.{self._scope.name}"
+            sink.started(query, kind(self._place, app_id, *sink.file_form()))
+            try:
+                return self._wait(query, sink, stop)
+            except PipelineFailed as failed:
+                if TOO_SLOW not in str(failed) or not starts_left:
+                    raise
+                self._watcher.said("the machine is too busy for Spark to start Python in 10 s; once more")
+            finally:
+                query.stop()
+        raise AssertionError
 
     def close(self) -> None:
         if self._guard is not None:

@@ -293,6 +293,24 @@ def test_a_checkpoint_does_not_go_on_in_a_table_that_lacks_what_was_before(
     assert run(checkpoint=apart).rows == 4 and ids(tmp_path / "table", "parquet") == list(range(8))
 
 
+def test_a_query_that_a_busy_machine_did_not_start_is_started_again(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wait = lake._Lake._wait
+    said: list[str] = []
+
+    def once_too_slow(one: Any, *what: Any) -> bool:
+        if not said:
+            raise PipelineFailed(lake.TOO_SLOW)
+        return wait(one, *what)
+
+    monkeypatch.setattr(lake._Lake, "_wait", once_too_slow)
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    run(Watcher(said=said.append), schema="id long")
+    assert said == ["the machine is too busy for Spark to start Python in 10 s; once more"]
+    assert ids(tmp_path / "table", "parquet") == list(range(4))
+
+
 def test_a_schema_is_inferred_from_all_topics_and_partitions(
     run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
 ) -> None:
