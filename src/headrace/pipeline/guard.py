@@ -7,6 +7,7 @@ from headrace.spark.committing import keep_place
 from headrace.spark.door import Door, door
 from headrace.spark.driver_claims import Driver, DriverClaims
 from headrace.spark.kept import groups_of, offers_groups
+from headrace.spark.run_name import host_name
 from headrace.spark.scope import Scope, check_place
 from headrace.spark.task import Group
 
@@ -25,9 +26,8 @@ class Guard:
         """NewerDriver, MovedCheckpoint: this driver is to stop."""
         if not offers_groups(self._at, self._bootstrap):
             return
-        host = socket.gethostname().replace(":", "-").replace("/", "-")[:64] or "unknown"
         group = Group(self._scope.name, query_id, batch_id, run_id)
-        driver = Driver(host, run_id, self._app_start_ms)
+        driver = Driver(host_name(socket.gethostname()), run_id, self._app_start_ms)
         self._at.run(self._check(groups_of(self._at, self._bootstrap), group, driver))
 
     async def _check(self, groups: CommitGroups, group: Group, driver: Driver) -> None:
