@@ -10,6 +10,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from headrace.client import Admin, Consumer, Producer
+from headrace.client import cluster as client_cluster
 from headrace.client.cluster import Cluster as ClientCluster
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
@@ -33,6 +34,12 @@ def cluster() -> Iterator[Cluster]:
     with Cluster() as running:
         make_topic(running.bootstrap, "t", 2)
         yield running
+
+
+@pytest.fixture
+def sure_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That a topic is not there: with one broker, nobody hears of it later than others."""
+    monkeypatch.setattr(client_cluster, "UNKNOWN_TOPIC_MS_MAX", 200)
 
 
 def batch(cluster: Cluster, **options: str) -> BatchReader:
@@ -275,6 +282,7 @@ def test_a_stream_reads_on_by_offsets_alone(cluster: Cluster) -> None:
     assert reader.reportLatestOffset()["t"] == {"0": 500, "1": 500}
 
 
+@pytest.mark.usefixtures("sure_soon")
 @pytest.mark.parametrize("fails", ["true", "false"])
 def test_a_topic_of_a_pattern_that_is_deleted_ends_a_stream_only_if_losses_do(cluster: Cluster, fails: str) -> None:
     """In the batch that was planned and not finished, and in the next one, that is planned at once."""
@@ -296,6 +304,21 @@ def test_a_topic_of_a_pattern_that_is_deleted_ends_a_stream_only_if_losses_do(cl
     found = values_of(reader, reader.partitions(start, planned))
     end = reader.latestOffset(planned, reader.getDefaultReadLimit())
     assert found + values_of(reader, reader.partitions(planned, end)) == numbers(0, 5)
+
+
+@pytest.mark.usefixtures("sure_soon")
+def test_a_topic_that_a_stream_names_and_that_is_deleted_is_told_as_gone_also_after_a_restart(cluster: Cluster) -> None:
+    fill(cluster.bootstrap, "t", numbers(0, 5))
+    given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "startingOffsets": "earliest"}
+    options = read_options(given, "stream")
+    reader = StreamReader(options, source_schema(False))
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    delete_topic(cluster.bootstrap, "t")
+    again = StreamReader(options, source_schema(False))
+    again.initialOffset()
+    again.prepareForTriggerAvailableNow()
+    with pytest.raises(DataLoss, match="GONE: topic 't', which the query names, was deleted"):
+        again.latestOffset(end, again.getDefaultReadLimit())
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

@@ -99,12 +99,43 @@ def test_a_partition_that_a_topic_made_anew_does_not_have_loses_its_place() -> N
     assert driver.batch() == [(1, 0, 30)]
 
 
-def test_a_topic_that_is_gone_is_named() -> None:
-    driver = Driver(two())
-    driver.batch()
-    driver.view.logs.clear()
+def test_a_topic_that_is_not_there_when_a_query_begins_is_named() -> None:
     with pytest.raises(KafkaError, match="topic 't' does not exist"):
+        Driver(FakeView({})).batch()
+
+
+@pytest.mark.parametrize("is_new_driver", [False, True])
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_named_topic_that_goes_is_told_with_how_far_it_was_read_and_what_to_do(
+    fails: str, is_new_driver: bool
+) -> None:
+    driver = Driver(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}), subscribe="t,u", failOnDataLoss=fails)
+    driver.batch()
+    del driver.view.logs[U0]
+    if is_new_driver:
+        again = Driver(driver.view, subscribe="t,u", failOnDataLoss=fails)
+        again.at = driver.at
+        again.planner.freeze()
+        driver = again
+    with pytest.raises(DataLoss, match=r"GONE: topic 'u', which the query names, was deleted, .* before offset 7"):
         driver.batch()
+    driver.view.logs[T0].end = 6
+    others = Driver(driver.view, subscribe="t", failOnDataLoss=fails)
+    others.at = driver.at
+    assert others.batch() == [(0, 5, 6)]
+
+
+def test_a_topic_that_comes_back_as_another_after_it_had_gone_from_a_pattern_is_read_from_its_beginning() -> None:
+    driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}))
+    driver.batch()
+    del driver.view.logs[U0]
+    driver.batch()
+    driver.view.logs[U0] = FakeLog(end=9)
+    driver.view.ids = {"u": NEW}
+    assert driver.batch() == [(0, 0, 9)]
+    assert driver.at.gone == set()
+    driver.view.logs[U0].end = 10
+    assert driver.batch() == [(0, 9, 10)]
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,8 @@ class Sender:
         self.schedule()
 
     def _settle(self, queue: PartitionQueue, batch: Batch, answer: PartitionProduceResponse) -> None:
-        error = KafkaError(answer.error_code, answer.error_message or f"{queue.partition} did not take the records")
+        why = f": {answer.error_message}" if answer.error_message else ""
+        error = KafkaError(answer.error_code, f"{queue.partition} did not take the records{why}")
         code = error.code
         was_oldest = queue.is_oldest(batch)
         queue.in_flight.remove(batch)

@@ -52,7 +52,7 @@ class Beginnings:
         marks = self._view.high_watermarks(ahead, 0 if start.is_first else patience_ms or 0) if ahead else {}
         for one, now in ends.items():
             offset = start.offsets.get(one)
-            if offset is None:
+            if offset is None or _is_successor(one.topic, start, topics):
                 found.offsets[one] = now.start
                 found.moved.add(one)
                 if now.start > 0:  # whatever was there before, the query was to read it
@@ -102,6 +102,11 @@ class Beginnings:
             and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
         }
         return self._view.epoch_ends(asked) if asked else {}
+
+
+def _is_successor(topic: str, start: StreamOffset, topics: Mapping[str, TopicNow]) -> bool:
+    """Of one that had gone: what was lost with that one was told then."""
+    return topic in start.gone and start.topic_ids.get(topic) not in (None, topics[topic].topic_id)
 
 
 def _ahead(

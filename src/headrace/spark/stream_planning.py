@@ -17,7 +17,7 @@ from headrace.spark.offsets import ByPartition, StreamOffset
 from headrace.spark.option_values import LATEST, OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
-from headrace.spark.verdicts import DataLoss, Loss
+from headrace.spark.verdicts import DataLoss, Loss, named_gone
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class StreamPlanner:
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._has_warned = False
-        self._refusal: OptionRefused | None = None  # why it is not known where the query begins
+        self._refusal: OptionRefused | KafkaError | None = None  # why it is not known where the query begins
         self._admission = Admission(
             options.offsets_per_trigger_max,
             options.offsets_per_trigger_min,
@@ -46,12 +46,14 @@ class StreamPlanner:
 
     def initial(self) -> StreamOffset:
         """Spark asks this also of a query whose first batch is planned already, and what is there now may not be what
-        the options were written for: OptionRefused is left to who really begins there."""
-        topics, ends = self._look()
+        the options were written for: a refusal is left to who really begins there."""
         self._refusal = None
         try:
+            topics, ends = self._look()
             begins = begin_offsets(self._options.starting, ends, self._view, self._options.is_time_miss_an_error)
-        except OptionRefused as refusal:
+        except (OptionRefused, KafkaError) as refusal:
+            if isinstance(refusal, KafkaError) and refusal.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
             self._refusal = refusal
             return StreamOffset({}, is_first=True)
         self._beginnings.query_begins(begins)
@@ -62,7 +64,12 @@ class StreamPlanner:
 
     def freeze(self) -> None:
         """The query ends when it has read what is there now."""
-        self._target = {one: now.end for one, now in self._look()[1].items()}
+        try:
+            self._target = {one: now.end for one, now in self._look()[1].items()}
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            self._target = {}  # the next look tells how far the topic was read
 
     def latest(self) -> StreamOffset:
         """Of all there is, for who watches the lag: as it was seen when the last batch was planned."""
@@ -72,7 +79,7 @@ class StreamPlanner:
     def next(self, start: StreamOffset, is_limited: bool) -> StreamOffset:
         """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
         self._check_known(start)
-        topics, ends = self._look()
+        topics, ends = self._look_after(start)
         found = self._beginnings.find(start, topics, ends)
         if found.losses:  # perhaps of a topic that was made anew since metadata was asked for
             topics, ends = self._look(ttl_ms=0)
@@ -151,6 +158,19 @@ class StreamPlanner:
                     raise
                 failure = error
         raise failure
+
+    def _look_after(self, start: StreamOffset) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
+        """DataLoss if a topic that is named was read before, and is not there any more."""
+        try:
+            return self._look()
+        except KafkaError as error:
+            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or start.is_first:
+                raise
+            missing = self._view.missing({one.topic for one in start.offsets})
+            for one, offset in sorted(start.offsets.items()):
+                if one.topic in missing:
+                    raise DataLoss(named_gone(one, offset)) from error
+            raise
 
     def _accepted(self, losses: list[Loss]) -> set[TopicPartition]:
         """DataLoss for the first, unless the query is to go on."""

@@ -97,6 +97,15 @@ def gone(partition: TopicPartition, offset: int, resume_at: int) -> Loss:
     return Loss(Verdict.GONE, partition, text, resume_at)
 
 
+def named_gone(partition: TopicPartition, offset: int) -> Loss:
+    text = (
+        f"topic {partition.topic!r}, which the query names, was deleted, and of {partition} only what is before offset "
+        f"{offset} is known to be read. Name only the others, and the query goes on with them; or make the topic "
+        f"again, set failOnDataLoss to false, and it is read from its beginning"
+    )
+    return Loss(Verdict.GONE, partition, text, offset)
+
+
 def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
     text = (
         f"records of {partition} from offset {offset} to {start - 1} were deleted, by retention or on request, before "
