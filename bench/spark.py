@@ -11,6 +11,7 @@ from bench.spark_reads import (
     ACTIONS,
     COLD,
     COLUMNS,
+    FLOOR,
     HOT,
     PARQUET,
     STOCK,
@@ -30,6 +31,7 @@ from tests.servers.kafka import kafka_broker
 SMALL, LARGE = Rows(100, "none"), Rows(1_000, "none")
 ROWS = {100: 4_000_000, 1_000: 400_000}
 QUICK_ROWS = {100: 400_000, 1_000: 60_000}
+READ_ROUNDS = 5
 STOCK_RATIO_MAX = 0.45
 TUNED_RATIO_MAX = 0.7
 TUNED_LARGE_RATIO_MAX = 1.0
@@ -79,7 +81,7 @@ def measure(scratch: Path, machine: str, quick: bool) -> SparkResults:
             reading = Reading(spark, scratch, headrace, kafka, QUICK_ROWS if quick else ROWS)
             reading.prepare()
             rounds = 1 if quick else 3
-            results = SparkResults(machine, reading.run(rounds))
+            results = SparkResults(machine, reading.run(1 if quick else READ_ROUNDS))
             results.written = write_in_turn(spark, scratch / "rows-100.parquet", headrace, kafka, rounds)
             results.batch_ms = small_batches(spark, scratch, headrace, kafka, rounds)
             return results
@@ -117,7 +119,7 @@ def _share_table(reads: Reads) -> str:
     rows = []
     for kind in (SMALL, LARGE):
         for action in ACTIONS:
-            for way in (HOT, COLD):
+            for way in (HOT, COLD, FLOOR) if action == COLUMNS else (HOT, COLD):
                 all_us, python_us = reads.us_per_row(kind, action, way), reads.python_us_per_row(kind, action, way)
                 broker_us = [f"{reads.broker_us_per_row(kind, action, one):.3f}" for one in (way, STOCK, TUNED)]
                 rows.append(

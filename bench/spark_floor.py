@@ -1,11 +1,15 @@
-"""A source in Python that hands out a prepared batch: what Spark itself takes for a micro-batch of any of them."""
+"""A source in Python that hands out a prepared batch: what Spark itself takes for the rows of any of them, and for a
+micro-batch."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from bench.spark_rows import PARTITIONS
+from headrace.spark.schema import source_schema
 
 ROWS_PER_PARTITION = 250
 
@@ -18,8 +22,39 @@ class Floor(DataSource):
     def schema(self) -> str:
         return "value binary"
 
+    def reader(self, schema: object) -> DataSourceReader:  # noqa: ARG002  # Spark gives it by name
+        rows, record_bytes, batch_rows = (int(self.options[one]) for one in ("rows", "recordBytes", "batchRows"))
+        return _BatchReader(rows // PARTITIONS, record_bytes, batch_rows)
+
     def streamReader(self, schema: object) -> DataSourceStreamReader:  # noqa: ARG002  # Spark gives it by name
         return _Reader()
+
+
+class _BatchReader(DataSourceReader):
+    """All columns of ours, in partitions of so many rows."""
+
+    def __init__(self, rows: int, record_bytes: int, batch_rows: int) -> None:
+        self._rows = rows
+        self._record_bytes = record_bytes
+        self._batch_rows = batch_rows
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(index) for index in range(PARTITIONS)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the same for all
+        row = {
+            "key": bytes(8),
+            "value": bytes(self._record_bytes),
+            "topic": "hot-100-none",
+            "partition": 0,
+            "offset": 0,
+            "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+            "timestampType": 0,
+        }
+        schema = to_arrow_schema(source_schema(False), timezone="UTC")
+        batch = pa.RecordBatch.from_pylist([row] * self._batch_rows, schema=schema)
+        for begin in range(0, self._rows, self._batch_rows):
+            yield batch.slice(0, min(self._batch_rows, self._rows - begin))
 
 
 class _Reader(DataSourceStreamReader):

@@ -9,8 +9,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
+from bench.spark_floor import Floor
 from bench.spark_rows import KINDS, RECORD_BYTES, Rows, all_columns, cold_ends, fill, write_parquet
 from bench.spark_session import Spent, spent
+from headrace.spark.decode.decoding import BYTES_AIM, ROWS_AIM
+from headrace.spark.schema import source_schema
 from tests.servers.process import BrokerProcess
 
 HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET = (
@@ -22,12 +25,16 @@ HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET = (
     "Parquet",
 )
 WAYS = (HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET)
+FLOOR = "a Python source that does nothing"
+"""All columns of one batch that is there, again and again."""
+WARM_UP_ROUNDS = 2
 TUNING = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(16 << 20),
     "kafka.receive.buffer.bytes": str(4 << 20),
 }
+ALL = source_schema(False)
 COUNT, SUM, COLUMNS, TO_PARQUET = "count()", "sum(length(value))", "all columns", "to Parquet"
 ACTIONS = (COUNT, SUM, COLUMNS, TO_PARQUET)
 
@@ -87,13 +94,15 @@ class Reading:
                     self.reads.cold_counts[kind] = sum(ends)
 
     def run(self, rounds: int) -> Reads:
-        """Rows that are not compressed are read more often, after a round that warms the JVM up."""
+        """Rows that are not compressed are read more often, after rounds that warm the JVM up."""
+        self._spark.dataSource.register(Floor)
         for kind in KINDS:
-            for number in range(rounds + 1) if kind.codec == "none" else (1,):
+            is_plain = kind.codec == "none"
+            for number in range(WARM_UP_ROUNDS + rounds) if is_plain else (WARM_UP_ROUNDS,):
                 for action in ACTIONS:
-                    for way in WAYS:
+                    for way in (*WAYS, FLOOR) if is_plain and action == COLUMNS else WAYS:
                         one = self._read(kind, action, way)
-                        if number:
+                        if number >= WARM_UP_ROUNDS:
                             self.reads.spent.setdefault((kind, action, way), []).append(one)
             for action in ACTIONS:
                 told = ", ".join(f"{way} {self.reads.us_per_row(kind, action, way):.2f}" for way in WAYS)
@@ -113,6 +122,10 @@ class Reading:
 
     def _frame(self, kind: Rows, way: str, columns: str) -> DataFrame:
         """Of Parquet, Spark reads the columns that it needs, of its connector all; ours is told them by a schema."""
+        if way == FLOOR:
+            batch_rows = min(ROWS_AIM, BYTES_AIM // kind.record_bytes)
+            sizes = {"rows": self.reads.counts[kind.record_bytes], "recordBytes": kind.record_bytes}
+            return self._spark.read.format(Floor.name()).options(**sizes, batchRows=batch_rows).schema(ALL).load()
         if way == PARQUET:
             return self._spark.read.parquet(str(self._scratch / f"columns-{kind.record_bytes}.parquet"))
         options = {"kafka.bootstrap.servers": self._brokers[way].bootstrap, "subscribe": kind.topic}
