@@ -20,16 +20,19 @@ FACTOR ?= 50
 MINUTES ?= 5
 PIPELINE_MINUTES ?= 30
 SEEDS ?= 2000
-# Processes in which tests run that start no foreign client: most of them wait most of the time.
+# Processes in which plain tests run: most of them wait most of the time.
 # `make test WORKERS=0 ARGS='-s -k produce'` is for a close look.
 WORKERS ?= 4
-ALONE_WORKERS ?= $(if $(filter 0,$(WORKERS)),0,3)
-# Foreign clients leave threads and sockets behind in their process, and wait even more of the time.
-ALONE := tests/interop tests/cluster tests/spark/jvm tests/pipeline/jvm
+FOREIGN_WORKERS ?= $(if $(filter 0,$(WORKERS)),0,2)
+SPARK_WORKERS ?= $(if $(filter 0,$(WORKERS)),0,3)
+# Foreign clients leave threads and sockets behind in their process.
+FOREIGN := tests/interop tests/cluster
+SPARK := tests/spark/jvm tests/pipeline/jvm
 pytest = $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
-plain_tests = $(pytest) -n $(WORKERS) $(ALONE:%=--ignore=%) $(ARGS)
-alone_tests = $(pytest) -n $(ALONE_WORKERS) $(ALONE) $(ARGS)
-# ARGS may choose tests of one kind only: pytest ends with 5 then for the other.
+plain_tests = $(pytest) -n $(WORKERS) $(FOREIGN:%=--ignore=%) $(SPARK:%=--ignore=%) $(ARGS)
+foreign_tests = $(pytest) -n $(FOREIGN_WORKERS) $(FOREIGN) $(ARGS)
+spark_tests = $(pytest) -n $(SPARK_WORKERS) $(SPARK) $(ARGS)
+# ARGS may choose tests of one kind only: pytest ends with 5 then for the others.
 none_chosen = { status=$$?; [ $$status = 5 ] && [ -n "$(ARGS)" ] || exit $$status; }
 
 .PHONY: help setup demo up test test-spark43 check format hunt bench docs clean
@@ -72,9 +75,20 @@ demo: setup java .venv/compiled
 up: setup
 	@exec $(BIN)/headrace up --port $(PORT) $(ARGS)
 
+# Those with foreign clients wait more than they work, and run beside the plain ones. Not so Spark's, which take all
+# there is: on a busy machine Spark gives up on a Python process that takes ten seconds to start.
 test: setup tools .venv/compiled
+ifeq ($(WORKERS),0)
 	@$(plain_tests) || $(none_chosen)
-	@$(alone_tests) || $(none_chosen)
+	@$(foreign_tests) || $(none_chosen)
+else
+	@mkdir -p build; ( $(foreign_tests) || $(none_chosen) ) >build/test-foreign.log 2>&1 & foreign=$$!; \
+	trap "pkill -INT -P $$foreign || true" EXIT; \
+	plain=0; ( $(plain_tests) || $(none_chosen) ) || plain=$$?; \
+	echo 'Those with foreign clients:'; tail -n +1 -f --pid=$$foreign build/test-foreign.log; \
+	wait $$foreign && exit $$plain
+endif
+	@$(spark_tests) || $(none_chosen)
 
 # In an environment of its own, with the jars of the connector that fits 4.2.
 test-spark43: spark spark43

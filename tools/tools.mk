@@ -22,12 +22,23 @@ jars = $(call need,java,openjdk-17-jdk-headless) && $(call need,mvn,maven) && rm
 
 tools: kafka-jars connect kafkajs kcat gcc spark etcd s3
 
-kafka-jars: $(TOOLS_DIR)/kafka/stamp
+kafka-jars: $(TOOLS_DIR)/kafka/stamp $(TOOLS_DIR)/kafka/classes.jsa
 $(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml
 	@echo "fetching Apache Kafka"
 	@$(call need,javac,openjdk-17-jdk-headless)
 	@$(call jars,$<,$(TOOLS_DIR)/kafka/libs)
 	@touch $@
+
+# The Java programs of the tests.
+JAVA_SOURCES := tools/kafka/Warm.java $(wildcard tests/*/java/*.java)
+$(TOOLS_DIR)/kafka/programs.jar: $(JAVA_SOURCES) $(TOOLS_DIR)/kafka/stamp
+	@rm -rf $(@D)/programs && javac -nowarn -XDsuppressNotes -d $(@D)/programs -cp '$(@D)/libs/*' $(JAVA_SOURCES)
+	@jar --create --file $@ -C $(@D)/programs .
+
+# What they load, as Java keeps it for its next starts.
+$(TOOLS_DIR)/kafka/classes.jsa: $(TOOLS_DIR)/kafka/programs.jar
+	@rm -f $@ && java -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xlog:cds=error -XX:ArchiveClassesAtExit=$@ \
+		-cp '$(abspath $(@D))/libs/*:$(abspath $<)' Warm >$(@D)/archive.log 2>&1 || { cat $(@D)/archive.log >&2; exit 1; }
 
 connect: $(TOOLS_DIR)/connect/stamp
 $(TOOLS_DIR)/connect/stamp: tools/connect/pom.xml

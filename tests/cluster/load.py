@@ -15,12 +15,11 @@ from confluent_kafka import TopicPartition as RdPartition
 
 from headrace.model import TopicPartition
 from headrace.sim.history import Acked, Event, Final, GivenUp, History, Read, Sent, Unhandled
-from tests.servers.kafka import class_path
+from tests.servers.java import java
 
 OUTSTANDING_MAX = 200
 PACE_S = 0.004
 END_S_MAX = 180.0
-SOURCE = Path(__file__).parent / "java" / "Load.java"
 
 
 class RdLoad:
@@ -206,13 +205,9 @@ class JavaLoad:
         self._topic, self._history = topic, history
         self._events = scratch / "java.events"
         self._log_path = scratch / "java.log"
-        classes = scratch / "classes"
-        subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", class_path(), str(SOURCE)], check=True)
-        log4j = f"-Dlog4j2.configurationFile={SOURCE.parents[2] / 'interop' / 'java' / 'log4j2.yaml'}"
-        command = ["java", "-Xmx256m", log4j, "-cp", f"{classes}:{class_path()}", "Load"]
         with self._log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [*command, bootstrap, topic, str(partitions), str(self._events)],
+                java("Load", bootstrap, topic, str(partitions), str(self._events)),
                 stdin=subprocess.PIPE,
                 stderr=log,
                 stdout=log,

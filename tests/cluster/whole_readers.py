@@ -11,10 +11,8 @@ from typing import Protocol, Self
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.cluster.tiered import TOPIC, value_of
-from tests.servers.kafka import class_path
+from tests.servers.java import java
 
-SOURCE = Path(__file__).parent / "java" / "Whole.java"
-LOG4J = Path(__file__).parents[1] / "interop" / "java" / "log4j2.yaml"
 ROUND_S_MAX = 120.0
 PAUSE_S = 0.2
 PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
@@ -73,12 +71,10 @@ class JavaReads:
     name = "Java"
 
     def __init__(self, bootstrap: str, scratch: Path) -> None:
-        classes, self._log_path = scratch / "classes", scratch / "java.log"
-        subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", class_path(), str(SOURCE)], check=True)
-        command = ["java", "-Xmx256m", f"-Dlog4j2.configurationFile={LOG4J}", "-cp", f"{classes}:{class_path()}"]
+        self._log_path = scratch / "java.log"
         with self._log_path.open("wb") as log:
             self._process = subprocess.Popen(
-                [*command, "Whole", bootstrap, TOPIC], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                java("Whole", bootstrap, TOPIC), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
             )
 
     def read(self, end: int) -> None:

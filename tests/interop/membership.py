@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.interop.clients.node import MODULES
-from tests.servers.kafka import class_path
+from tests.servers.java import java
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -100,7 +100,7 @@ class Group:
     def add(self) -> Member:
         number = len(self.members)
         kind = self._kinds[number % len(self._kinds)]
-        command = COMMANDS[kind](self._scratch, [self._bootstrap, self.name, self._topic])
+        command = COMMANDS[kind]([self._bootstrap, self.name, self._topic])
         member = Member(command, self._scratch / f"{self.name}-{number}.log")
         self.members.append(member)
         return member
@@ -129,7 +129,6 @@ class Group:
 
 @contextmanager
 def groups_of(kinds: dict[str, list[str]], bootstrap: str, topic: str, scratch: Path) -> Iterator[list[Group]]:
-    _compile(scratch)
     groups = [Group(name, chosen, bootstrap, topic, scratch) for name, chosen in kinds.items()]
     try:
         yield groups
@@ -146,32 +145,20 @@ def until(groups: list[Group], condition: Callable[[Group], bool], what: str) ->
             time.sleep(0.05)
 
 
-def _compile(scratch: Path) -> None:
-    classes = scratch / "classes"
-    source = str(HERE / "java" / "Member.java")
-    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", class_path(), source], check=True)
+def _python(module: str, assignor: str) -> Callable[[list[str]], list[str]]:
+    return lambda words: [sys.executable, "-m", f"tests.interop.members.{module}", *words, assignor]
 
 
-def _python(module: str, assignor: str) -> Callable[[Path, list[str]], list[str]]:
-    return lambda _, words: [sys.executable, "-m", f"tests.interop.members.{module}", *words, assignor]
+def _java(assignor: str) -> Callable[[list[str]], list[str]]:
+    return lambda words: java("Member", *words, assignor, memory="128m")
 
 
-def _java(assignor: str) -> Callable[[Path, list[str]], list[str]]:
-    log4j = f"-Dlog4j2.configurationFile={HERE / 'java' / 'log4j2.yaml'}"
-    options = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", log4j]
-
-    def command(scratch: Path, words: list[str]) -> list[str]:
-        return ["java", *options, "-cp", f"{scratch / 'classes'}:{class_path()}", "Member", *words, assignor]
-
-    return command
-
-
-COMMANDS: dict[str, Callable[[Path, list[str]], list[str]]] = {
+COMMANDS: dict[str, Callable[[list[str]], list[str]]] = {
     "confluent": _python("confluent", RANGE),
     "confluent-cooperative": _python("confluent", "cooperative-sticky"),
     "kafka-python": _python("pure_python", RANGE),
     "aiokafka": _python("asynchronous", RANGE),
-    "kafkajs": lambda _, words: ["node", str(MEMBERS / "kafkajs.js"), str(MODULES), *words],
+    "kafkajs": lambda words: ["node", str(MEMBERS / "kafkajs.js"), str(MODULES), *words],
     "java": _java("RangeAssignor"),
     "java-cooperative": _java("CooperativeStickyAssignor"),
 }

@@ -15,7 +15,8 @@ from headrace.wire.batch import BatchHeader, NewRecord, build, headers, place, r
 from headrace.wire.compression import Codec
 from headrace.wire.markers import build_marker
 from tests.interop.clients.confluent import Confluent
-from tests.servers.kafka import class_path, kafka_broker
+from tests.servers.java import java
+from tests.servers.kafka import kafka_broker
 from tests.storage.compacting import appended, batches_in, compact, keyed, roll
 
 TOPIC_ID = bytes(range(1, 17))
@@ -37,7 +38,7 @@ def dump(directory: Path, suffixes: Sequence[str], *options: str) -> str:
     paths = sorted(path for path in directory.iterdir() if path.suffix in suffixes)
     assert paths
     main = "org.apache.kafka.tools.DumpLogSegments"
-    command = ["java", "-Xmx256m", "-cp", class_path(), main, *options, "--files", ",".join(map(str, paths))]
+    command = java(main, *options, "--files", ",".join(map(str, paths)))
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     text = said.stdout + said.stderr
     assert [line for line in text.splitlines() if any(word in line.lower() for word in COMPLAINTS)] == []

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import Consumer, Producer
 
-from tests.servers.kafka import class_path
+from tests.servers.java import java
 from tests.servers.process import BrokerProcess
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -76,8 +76,7 @@ def _transactions(broker: BrokerProcess, *arguments: str) -> str:
 
 
 def _tool(name: str, *arguments: str) -> str:
-    java = ["java", "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", class_path()]
-    done = subprocess.run([*java, name, *arguments], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(java(name, *arguments, memory="128m"), capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Error" not in done.stdout, done.stdout + done.stderr
     return done.stdout
 

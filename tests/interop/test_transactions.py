@@ -1,7 +1,6 @@
 """Transactions of three client libraries while their coordinators are killed (Ttxn-9)."""
 
 import asyncio
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,12 +13,11 @@ from aiokafka import AIOKafkaConsumer
 from aiokafka import TopicPartition as AioPartition
 from confluent_kafka import Consumer, TopicPartition
 
-from tests.interop.clients.java import SOURCES
 from tests.interop.transactors.plan import GROUP, PARTITIONS
 from tests.interop.transactors.running import WAIT_S_MAX, Transactor, until
 from tests.servers.choice import chosen
 from tests.servers.cluster import HeadraceCluster, running_cluster
-from tests.servers.kafka import class_path
+from tests.servers.java import java
 
 TOPIC = "ledger"
 TRANSACTIONS = 150
@@ -31,14 +29,10 @@ pytestmark = pytest.mark.skipif(chosen() != "headrace", reason="it kills nodes o
 
 @contextmanager
 def transactors(bootstrap: str, scratch: Path) -> Iterator[list[Transactor]]:
-    classes = scratch / "classes"
-    source = str(SOURCES / "Transactor.java")
-    subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", class_path(), source], check=True)
-    log4j = f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.yaml'}"
     programs = {
         "librdkafka": [sys.executable, "-m", "tests.interop.transactors.confluent"],
         "aiokafka": [sys.executable, "-m", "tests.interop.transactors.asynchronous"],
-        "java": ["java", "-Xmx256m", log4j, "-cp", f"{classes}:{class_path()}", "Transactor"],
+        "java": java("Transactor"),
     }
     running = [
         Transactor(name, [*command, bootstrap, name, TOPIC, str(TRANSACTIONS)], scratch / f"{name}.log")

@@ -1,14 +1,11 @@
 """The Java client, through Interop.java."""
 
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.interop.clients.line_program import LineProgram
 from tests.interop.clients.shape import Consumed
-from tests.servers.kafka import class_path
-
-SOURCES = Path(__file__).parents[1] / "java"
+from tests.servers.java import java
 
 
 class Java:
@@ -21,12 +18,7 @@ class Java:
 
     @staticmethod
     def start(bootstrap: str, scratch: Path) -> LineProgram:
-        classes = scratch / "classes"
-        sources = map(str, sorted(SOURCES.glob("*.java")))
-        subprocess.run(["javac", "-nowarn", "-d", str(classes), "-cp", class_path(), *sources], check=True)
-        log4j = f"-Dlog4j2.configurationFile={SOURCES / 'log4j2.yaml'}"
-        command = ["java", "-Xmx512m", log4j, "-cp", f"{classes}:{class_path()}", "Interop", bootstrap]
-        return LineProgram(command, scratch / "java.log")
+        return LineProgram(java("Interop", bootstrap, memory="512m"), scratch / "java.log")
 
     def produce(self, topic: str, partitions: int, values: Sequence[bytes], codec: str, *, idempotent: bool) -> None:
         path = self.scratch / f"{topic}.values"
