@@ -105,7 +105,7 @@ format: setup
 	@$(BIN)/ruff format $(CODE)
 	@$(BIN)/ruff check --fix-only $(CODE)
 
-hunt: setup kafka-jars
+hunt: setup tools .venv/compiled
 	@HYPOTHESIS_PROFILE=hunt HUNT_FACTOR=$(FACTOR) HUNT_MINUTES=$(MINUTES) HUNT_SEEDS=$(SEEDS) \
 		HUNT_PIPELINE_MINUTES=$(PIPELINE_MINUTES) $(BIN)/python -m pytest --timeout=0 -s --hypothesis-show-statistics -m 'hypothesis or hunt' $(ARGS)
 

@@ -95,8 +95,9 @@ def spark_markdown(results: SparkResults) -> str:
     sizes = " and ".join(f"{count:,} rows of {size} B" for size, count in reads.counts.items())
     parts = [
         f"Machine: {results.machine}. PySpark on two cores, one broker of each kind, {sizes} in 4 partitions, half of "
-        "each value random. CPU is that of Spark's JVM and its Python processes; medians of interleaved rounds. For "
-        "the sum, Headrace is asked for the column that it needs by a schema, as Spark asks Parquet by itself."
+        "each value random. CPU is that of Spark's JVM and its Python processes; medians of interleaved "
+        "rounds; compressed rows are read once. For the sum, Headrace is asked for the column that it needs by a "
+        "schema, as Spark asks Parquet by itself."
     ]
     parts.append(_table_of_ways("CPU us/row", reads.us_per_row))
     parts.append(_table_of_ways("million rows/s", lambda *which: reads.rows_per_s(*which) / 1e6))

@@ -32,6 +32,7 @@ $(TOOLS_DIR)/kafka/stamp: tools/kafka/pom.xml
 # The Java programs of the tests.
 JAVA_SOURCES := tools/kafka/Warm.java $(wildcard tests/*/java/*.java)
 $(TOOLS_DIR)/kafka/programs.jar: $(JAVA_SOURCES) $(TOOLS_DIR)/kafka/stamp
+	@$(call need,javac,openjdk-17-jdk-headless)
 	@rm -rf $(@D)/programs && javac -nowarn -XDsuppressNotes -d $(@D)/programs -cp '$(@D)/libs/*' $(JAVA_SOURCES)
 	@jar --create --file $@ -C $(@D)/programs .
 

@@ -11,7 +11,10 @@ SHORT_LIVED = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable")
 
 def java(main: str, *arguments: str, memory: str = "256m") -> list[str]:
     """The command for a class of Kafka's, or of the tests'. What it logs goes to stderr."""
+    programs = JARS.parent / "programs.jar"
+    if not programs.exists():
+        raise FileNotFoundError("the Java programs of the tests are not compiled: run `make kafka-jars`")
     kept = f"-XX:SharedArchiveFile={JARS.parent / 'classes.jsa'}"
     options = [f"-Xmx{memory}", *SHORT_LIVED, kept, f"-Dlog4j2.configurationFile={LOG4J}"]
     # In this order: Java takes what it has kept only if the class path begins as it did then.
-    return ["java", *options, "-cp", f"{class_path()}:{JARS.parent / 'programs.jar'}", main, *arguments]
+    return ["java", *options, "-cp", f"{class_path()}:{programs}", main, *arguments]

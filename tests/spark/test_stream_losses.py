@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import KafkaError
-from headrace.model import TopicPartition
+from headrace.model import ZERO_UUID, TopicPartition
 from headrace.spark.verdicts import DataLoss, Verdict
 from tests.spark.fake_view import NEW, OLD, FakeLog, FakeView
-from tests.spark.stream_driver import T0, T1, Driver, two
+from tests.spark.stream_driver import T0, T1, Driver, through_text, two
 
 
 def test_a_new_partition_that_does_not_begin_with_its_first_record_is_a_loss() -> None:
@@ -123,6 +123,37 @@ def test_a_named_topic_that_goes_is_told_with_how_far_it_was_read_and_what_to_do
     others = Driver(driver.view, subscribe="t", failOnDataLoss=fails)
     others.at = driver.at
     assert others.batch() == [(0, 5, 6)]
+
+
+def test_only_a_topic_that_the_query_names_is_told_as_gone() -> None:
+    """Not one whose place is only kept."""
+    driver = Driver(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}), subscribe="t,u")
+    driver.batch()
+    del driver.view.logs[U0]
+    others = Driver(driver.view, subscribe="t,x")
+    others.at = driver.at
+    with pytest.raises(KafkaError, match="topic 'x' does not exist"):
+        others.batch()
+
+
+def test_a_query_that_is_to_end_reads_what_is_there_when_its_topic_is_known() -> None:
+    driver = Driver(FakeView({}))
+    driver.planner.freeze()
+    driver.view.logs[T0] = FakeLog(end=5)
+    driver.at = through_text(driver.planner.initial())
+    assert driver.batch() == [(0, 0, 5)]
+    driver.view.logs[T0].end = 6
+    assert driver.batch() is None
+
+
+def test_a_topic_without_ids_that_comes_back_is_read_on() -> None:
+    driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}))
+    driver.batch()
+    del driver.view.logs[U0]
+    driver.batch()
+    driver.view.logs[U0] = FakeLog(end=9)
+    driver.view.ids = {"u": ZERO_UUID}
+    assert driver.batch() == [(0, 7, 9)]
 
 
 def test_a_topic_that_comes_back_as_another_after_it_had_gone_from_a_pattern_is_read_from_its_beginning() -> None:

@@ -8,7 +8,7 @@ from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
 from headrace.spark.option_values import EARLIEST
 from headrace.spark.options import SourceOptions
-from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, aged_out, gone, judge
+from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, aged_out, gone, is_another, judge
 
 
 @dataclass
@@ -105,8 +105,8 @@ class Beginnings:
 
 
 def _is_successor(topic: str, start: StreamOffset, topics: Mapping[str, TopicNow]) -> bool:
-    """Of one that had gone: what was lost with that one was told then."""
-    return topic in start.gone and start.topic_ids.get(topic) not in (None, topics[topic].topic_id)
+    """Of one that had gone, which was told then."""
+    return topic in start.gone and is_another(start.topic_ids.get(topic), topics[topic].topic_id)
 
 
 def _ahead(

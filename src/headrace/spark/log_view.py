@@ -92,7 +92,7 @@ class BrokerView:
         now_ms = self._cluster.outside.clock.monotonic_ms()
         asked_at_ms = self._asked_at_ms.get(selection)
         is_fresh = asked_at_ms is not None and now_ms - asked_at_ms < ttl_ms
-        named = set(selection.topics) | {topic for topic, _ in selection.partitions}
+        named = selection.named
         if named:
             if not is_fresh and named <= self._cluster.topics.keys():
                 await self._cluster.refresh_patiently(self._ask_ms_max)

@@ -56,6 +56,11 @@ class Selection:
     pattern: str | None = None
     partitions: tuple[TopicPartition, ...] = ()
 
+    @property
+    def named(self) -> set[str]:
+        """Topics, unless a pattern says which."""
+        return set(self.topics) | {one.topic for one in self.partitions}
+
     def is_matched(self, topic: str) -> bool:
         """By the pattern, if there is one."""
         return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None

@@ -35,6 +35,7 @@ class StreamPlanner:
         self._beginnings = Beginnings(options, view)
         self._seen: tuple[dict[str, TopicNow], dict[TopicPartition, Ends]] | None = None
         self._target: dict[TopicPartition, int] | None = None
+        self._is_to_freeze = False
         self._has_warned = False
         self._refusal: OptionRefused | KafkaError | None = None  # why it is not known where the query begins
         self._admission = Admission(
@@ -64,12 +65,16 @@ class StreamPlanner:
 
     def freeze(self) -> None:
         """The query ends when it has read what is there now."""
+        self._is_to_freeze = True
         try:
-            self._target = {one: now.end for one, now in self._look()[1].items()}
-        except KafkaError as error:
+            self._freeze_at(self._look()[1])
+        except KafkaError as error:  # what is there is seen by the next look, or that tells how far the topic was read
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-            self._target = {}  # the next look tells how far the topic was read
+
+    def _freeze_at(self, ends: Mapping[TopicPartition, Ends]) -> None:
+        self._target = {one: now.end for one, now in ends.items()}
+        self._is_to_freeze = False
 
     def latest(self) -> StreamOffset:
         """Of all there is, for who watches the lag: as it was seen when the last batch was planned."""
@@ -80,11 +85,15 @@ class StreamPlanner:
         """Where the next micro-batch ends; `start` itself if there is nothing, or not enough."""
         self._check_known(start)
         topics, ends = self._look_after(start)
+        if self._is_to_freeze:
+            self._freeze_at(ends)
         found = self._beginnings.find(start, topics, ends)
         if found.losses:  # perhaps of a topic that was made anew since metadata was asked for
-            topics, ends = self._look(ttl_ms=0)
+            topics, ends = self._look_after(start, ttl_ms=0)
             found = self._beginnings.find(start, topics, ends, self._options.end_patience_ms)
         lost = self._accepted(found.losses)
+        for topic in sorted(found.gone - start.gone):
+            log.warning("topic %r was deleted: what was written to it since it was looked at last was not read", topic)
         begins = found.offsets
         latest = {one: max(now.end, begins[one]) for one, now in ends.items()}
         if self._target is not None:
@@ -159,14 +168,16 @@ class StreamPlanner:
                 failure = error
         raise failure
 
-    def _look_after(self, start: StreamOffset) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
+    def _look_after(
+        self, start: StreamOffset, ttl_ms: int | None = None
+    ) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
         """DataLoss if a topic that is named was read before, and is not there any more."""
         try:
-            return self._look()
+            return self._look(ttl_ms)
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or start.is_first:
                 raise
-            missing = self._view.missing({one.topic for one in start.offsets})
+            missing = self._view.missing(self._options.selection.named)
             for one, offset in sorted(start.offsets.items()):
                 if one.topic in missing:
                     raise DataLoss(named_gone(one, offset)) from error

@@ -64,7 +64,7 @@ class DataLoss(Exception):
 
 def judge(partition: TopicPartition, place: Place, log: LogNow) -> Loss | None:
     """None if the log goes on where the place is."""
-    if _is_another(place, log):
+    if is_another(place.topic_id, log.topic_id):
         return recreated(partition, place.offset, log.start)
     if place.offset < log.start:
         return aged_out(partition, place.offset, log.start)
@@ -76,8 +76,9 @@ def judge(partition: TopicPartition, place: Place, log: LogNow) -> Loss | None:
     return truncated(partition, place, log.end) if place.is_read else not_yet(partition, place.offset, log.end)
 
 
-def _is_another(place: Place, log: LogNow) -> bool:
-    return place.topic_id not in (None, ZERO_UUID) and log.topic_id not in (ZERO_UUID, place.topic_id)
+def is_another(before: bytes | None, now: bytes) -> bool:
+    """Whether two ids are those of different topics; brokers that have none tell zeros."""
+    return before not in (None, ZERO_UUID) and now not in (ZERO_UUID, before)
 
 
 def recreated(partition: TopicPartition, offset: int, start: int) -> Loss:
@@ -100,8 +101,8 @@ def gone(partition: TopicPartition, offset: int, resume_at: int) -> Loss:
 def named_gone(partition: TopicPartition, offset: int) -> Loss:
     text = (
         f"topic {partition.topic!r}, which the query names, was deleted, and of {partition} only what is before offset "
-        f"{offset} is known to be read. Name only the others, and the query goes on with them; or make the topic "
-        f"again, set failOnDataLoss to false, and it is read from its beginning"
+        f"{offset} is known to be read. Leave it out of what the query names to go on with others; if it was made "
+        f"again, begin with a new checkpoint"
     )
     return Loss(Verdict.GONE, partition, text, offset)
 
