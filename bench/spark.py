@@ -7,11 +7,11 @@ from pathlib import Path
 
 from bench.report import goals_table, table
 from bench.results import Goal
+from bench.spark_floor import FLOOR
 from bench.spark_reads import (
     ACTIONS,
     COLD,
     COLUMNS,
-    FLOOR,
     HOT,
     PARQUET,
     STOCK,

@@ -11,6 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from bench.spark_rows import PARTITIONS
 from headrace.spark.schema import source_schema
 
+FLOOR = "a Python source that does nothing"
 ROWS_PER_PARTITION = 250
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark_floor import Floor
+from bench.spark_floor import FLOOR, Floor
 from bench.spark_rows import KINDS, RECORD_BYTES, Rows, all_columns, cold_ends, fill, write_parquet
 from bench.spark_session import Spent, spent
 from headrace.spark.decode.decoding import BYTES_AIM, ROWS_AIM
@@ -25,8 +25,6 @@ HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET = (
     "Parquet",
 )
 WAYS = (HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET)
-FLOOR = "a Python source that does nothing"
-"""All columns of one batch that is there, again and again."""
 WARM_UP_ROUNDS = 2
 TUNING = {
     "kafka.max.poll.records": "20000",

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from bench.raw import RawClient
-from bench.spark_floor import Floor
+from bench.spark_floor import FLOOR, Floor
 from bench.spark_rows import FAST_WRITER, PARTITIONS, Rows
 from bench.spark_session import Spent, spent
 from tests.servers.process import BrokerProcess
@@ -22,7 +22,6 @@ ONCE, AT_LEAST, STOCK_HERE, STOCK, TUNED = (
     "kafka on Kafka, tuned",
 )
 SINKS = (ONCE, AT_LEAST, STOCK_HERE, STOCK, TUNED)
-FLOOR = "a Python source that does nothing"
 STREAMS = ("headrace", "kafka on Headrace", "kafka on Kafka", FLOOR)
 SMALL_BATCH_ROWS = 1_000
 BATCHES = 20

@@ -146,24 +146,17 @@ def test_a_query_that_is_to_end_reads_what_is_there_when_its_topic_is_known() ->
     assert driver.batch() is None
 
 
-def test_a_topic_without_ids_that_comes_back_is_read_on() -> None:
+@pytest.mark.parametrize(("topic_id", "begin"), [(NEW, 0), (OLD, 7), (ZERO_UUID, 7)])
+def test_a_topic_that_comes_back_to_a_pattern_is_read_from_its_beginning_if_it_is_known_to_be_another(
+    topic_id: bytes, begin: int
+) -> None:
     driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}))
     driver.batch()
     del driver.view.logs[U0]
     driver.batch()
     driver.view.logs[U0] = FakeLog(end=9)
-    driver.view.ids = {"u": ZERO_UUID}
-    assert driver.batch() == [(0, 7, 9)]
-
-
-def test_a_topic_that_comes_back_as_another_after_it_had_gone_from_a_pattern_is_read_from_its_beginning() -> None:
-    driver = by_pattern(FakeView({T0: FakeLog(end=5), U0: FakeLog(end=7)}))
-    driver.batch()
-    del driver.view.logs[U0]
-    driver.batch()
-    driver.view.logs[U0] = FakeLog(end=9)
-    driver.view.ids = {"u": NEW}
-    assert driver.batch() == [(0, 0, 9)]
+    driver.view.ids = {"u": topic_id}
+    assert driver.batch() == [(0, begin, 9)]
     assert driver.at.gone == set()
     driver.view.logs[U0].end = 10
     assert driver.batch() == [(0, 9, 10)]
