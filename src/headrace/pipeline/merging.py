@@ -34,8 +34,13 @@ def join(place: Place, paths: Sequence[str], into: str, schema: "pa.Schema") -> 
     rows = 0
     with fs.open_output_stream(where) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as out:
         for path in paths:
-            with fs.open_input_file(place.within(path)) as source:
-                table = pq.read_table(source, schema=schema, partitioning=None)
+            try:
+                with fs.open_input_file(place.within(path)) as source:
+                    table = pq.read_table(source, schema=schema, partitioning=None)
+            except OSError as error:  # an object that goes while it is read is no FileNotFoundError to pyarrow
+                if gone := place.unseen(paths):
+                    raise FileNotFoundError(gone) from error
+                raise
             out.write_table(table)
             rows += table.num_rows
     return rows

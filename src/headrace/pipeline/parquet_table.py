@@ -116,8 +116,20 @@ class ParquetTable:
 
         directory = self._place.within(f"event_date={day}")
         found = self._fs.get_file_info(FileSelector(directory, allow_not_found=True))
-        files = [(one.size, f"event_date={day}/{one.base_name}") for one in found if _is_ours(one)]
+        ours = [one for one in found if _is_ours(one)]
+        on_their_way = self._on_their_way() if ours else set()
+        files = [(one.size, f"event_date={day}/{one.base_name}") for one in ours if one.base_name not in on_their_way]
         return small_files(files, self._file_bytes)
+
+    def _on_their_way(self) -> set[str]:
+        """Names of files in staging. An object store has no rename: who dies between the copy and the deletion moves
+        the file once more when it is back, and its rows would come twice if they were in a merge by then."""
+        from pyarrow.fs import FileSelector
+
+        if self._place.is_local:
+            return set()
+        staging = FileSelector(self._place.within(STAGING), allow_not_found=True, recursive=True)
+        return {one.base_name for one in self._fs.get_file_info(staging) if one.is_file}
 
     def _finish_merges(self) -> None:
         for day in sorted({key.split("/")[1] for key in self._records.names("merges/")}):
@@ -159,8 +171,9 @@ class ParquetTable:
         self._fs.create_dir(where.rpartition("/")[0], recursive=True)
         try:
             self._fs.move(self._place.within(source), where)
-        except FileNotFoundError:
-            return
+        except OSError:  # FileNotFoundError only where the file system is local
+            if self._fs.get_file_info(self._place.within(source)).type is FileType.File:
+                raise
 
     def _delete(self, path: str) -> None:
         try:
