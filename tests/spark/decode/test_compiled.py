@@ -1,13 +1,15 @@
 """Where compiled loops are kept for the next process."""
 
+import errno
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numba
 import pytest
-from numba.core.caching import _CacheLocator
+from numba.core.caching import IndexDataCacheFile, _CacheLocator
 
 from headrace.spark.decode.compiled import compiled
 
@@ -66,3 +68,37 @@ def test_what_others_could_have_written_is_not_loaded(
     assert function(1) == 2
     assert kept_in(function) is None
     assert CONFIG.CACHE_DIR == ""
+
+
+@pytest.fixture
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr(CONFIG, "CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_full_disk_costs_the_time_to_compile(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    function = compiled(add_one)
+
+    def is_full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(IndexDataCacheFile, "_open_for_write", is_full)
+    assert function(1) == 2
+    assert not list(cache.rglob("*.nb?"))
+
+
+def test_a_cache_that_disappears_costs_the_time_to_compile(cache: Path) -> None:
+    function = compiled(add_one)
+    shutil.rmtree(cache)
+    cache.touch()
+    assert function(1) == 2
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+def test_a_file_that_a_crash_has_cut_off_is_made_again(cache: Path, suffix: str) -> None:
+    assert compiled(add_one)(1) == 2
+    (torn,) = cache.rglob(f"*.{suffix}")
+    torn.write_bytes(torn.read_bytes()[: 20 if suffix == "nbc" else 0])
+    assert compiled(add_one)(1) == 2
+    last: Any = compiled(add_one)
+    assert last(1) == 2 and sum(last.stats.cache_hits.values()) == 1

@@ -8,13 +8,14 @@ import os
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
 from numba.core import cgutils, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,7 +35,28 @@ def compiled(function: F) -> F:
 
 
 def _kept(function: F) -> F:
-    return cast(F, numba.njit(cache=True, nogil=True)(function))
+    made: Any = numba.njit(nogil=True)(function)
+    kept: Any = _Kept
+    made._cache = kept(function)
+    return cast(F, made)
+
+
+class _Kept(FunctionCache):
+    """A disk that is full, a directory that is gone and a file that a crash has cut off cost the time to compile."""
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        cache: Any = super()
+        try:
+            return cache.load_overload(sig, target_context)
+        except Exception:  # what is left of a file can fail in any way
+            with suppress(OSError):
+                cache.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        cache: Any = super()
+        with suppress(OSError):
+            cache.save_overload(sig, data)
 
 
 @contextmanager
