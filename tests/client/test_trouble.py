@@ -142,5 +142,7 @@ async def test_a_consumer_tells_of_a_broker_that_went_and_of_a_partition_that_is
         await poll_until(consumer, lambda: consumer.trouble is None)
         log.codes[T0] = STORAGE_ERROR
         await poll_until(consumer, lambda: "KAFKA_STORAGE_ERROR" in (consumer.trouble or ""))
+        assert "t-0 cannot be fetched at offset 0: broker " in str(consumer.trouble)
+        assert "`headrace tier verify t` checks what is in the tier" in str(consumer.trouble)
         del log.codes[T0]
         await poll_until(consumer, lambda: consumer.trouble is None)

@@ -225,7 +225,7 @@ class Fetcher:
         if assigned is None or assigned.fetch_offset != self._told.get(key):
             return  # meanwhile the consumer wants something else of it
         if part.error_code:
-            self._refused(assigned, KafkaError(part.error_code, f"{assigned.partition} cannot be fetched"))
+            self._refused(assigned, KafkaError(part.error_code, self._why_refused(assigned, part.error_code)))
             return
         assigned.high_watermark = part.high_watermark
         assigned.log_start_offset = part.log_start_offset
@@ -254,6 +254,15 @@ class Fetcher:
         else:
             self._list(key, assigned)
         self._on_news(assigned, self._node_id)
+
+    def _why_refused(self, assigned: Assigned, code: int) -> str:
+        text = f"{assigned.partition} cannot be fetched"
+        if code != ErrorCode.KAFKA_STORAGE_ERROR:
+            return text
+        return (
+            f"{text} at offset {assigned.fetch_offset}: broker {self._node_id} cannot read its disk or the tier, and "
+            f"its log says why; `headrace tier verify {assigned.partition.topic}` checks what is in the tier"
+        )
 
     def _refused(self, assigned: Assigned, error: KafkaError) -> None:
         """It leaves this session; the consumer decides what becomes of it."""
