@@ -52,6 +52,8 @@ def test_avro_has_a_type_for_each_of_sparks() -> None:
             record(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})),
             "a decimal at a of 39 digits, and 38 is the most",
         ),
+        (record(("a", {"type": "bytes", "logicalType": "decimal"})), "cannot be read: a type of it has no 'precision'"),
+        ('{"type": "record", "name": "r"}', "cannot be read: a type of it has no 'fields'"),
         (record(("_offset", "int")), "a column _offset, a name that the table has for itself"),
         (record(("a", "int"), ("A", "int")), "two columns a, which Spark does not tell apart"),
         (record(), "no column"),
@@ -126,3 +128,12 @@ def test_a_task_decodes_avro_with_and_without_the_header_of_a_registry() -> None
     assert [row["_reason"] is None for row in plain] == [True, False, False, False]
     framed = decoded(schema, [b"\0\0\0\0\7" + value, value, b"\0"], True)
     assert [row["_reason"] is None for row in framed] == [True, False, False]
+
+
+def test_a_header_of_a_registry_that_nobody_spoke_of_is_named() -> None:
+    schema = record(("a", "long"), ("b", "string"))
+    value = encoded(schema, a=1, b="x")
+    with_header, other = decoded(schema, [b"\0\0\0\0\7" + value, b"\0\0\0\0\7" + value + b"!"])
+    assert with_header["_reason"] == "it begins with the 5 bytes of a schema registry: --avro-header leaves them out"
+    assert other["_reason"] == "it is longer than Avro of the schema"
+    assert with_header["_parsed"] is None and other["_parsed"] is None

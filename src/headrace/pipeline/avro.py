@@ -45,9 +45,13 @@ def avro_type(text: str) -> StructType:
         raise AskedWrongly("an Avro schema needs fastavro: install headrace[lake]") from None
     try:
         fastavro.parse_schema(json.loads(text))
-    except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError) as error:
+        found = _Types().of(json.loads(text), "")
+    except AskedWrongly:
+        raise
+    except KeyError as error:
+        raise AskedWrongly(f"the Avro schema cannot be read: a type of it has no {error.args[0]!r}") from None
+    except (fastavro.schema.SchemaParseException, ValueError, TypeError) as error:
         raise AskedWrongly(f"the Avro schema cannot be read: {error}") from None
-    found = _Types().of(json.loads(text), "")
     assert isinstance(found, StructType)
     return found
 
@@ -169,14 +173,25 @@ def _held(
 
 
 def _row(value: bytes | None, schema: Any, has_header: bool) -> tuple[dict[str, Any] | None, str | None]:
-    import fastavro
-
     if value is None:
         return None, "it has no value"
-    begin = REGISTRY_HEADER_BYTES if has_header else 0
-    if has_header and (len(value) < begin or value[0]):
+    if has_header and not _begins_as_of_a_registry(value):
         return None, "it does not begin as values of a schema registry do"
-    stream = BytesIO(value[begin:])
+    row, reason = _read(value[REGISTRY_HEADER_BYTES:] if has_header else value, schema)
+    is_header_left_out = reason is not None and not has_header and _begins_as_of_a_registry(value)
+    if is_header_left_out and _read(value[REGISTRY_HEADER_BYTES:], schema)[1] is None:
+        reason = "it begins with the 5 bytes of a schema registry: --avro-header leaves them out"
+    return row, reason
+
+
+def _begins_as_of_a_registry(value: bytes) -> bool:
+    return len(value) >= REGISTRY_HEADER_BYTES and not value[0]
+
+
+def _read(data: bytes, schema: Any) -> tuple[dict[str, Any] | None, str | None]:
+    import fastavro
+
+    stream = BytesIO(data)
     try:
         row = fastavro.schemaless_reader(stream, schema, None)
     except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
