@@ -14,7 +14,7 @@ html { color-scheme: light; background: white }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; color: #222 }
 h1 { margin-bottom: 0 } table { border-collapse: collapse; width: 100%; margin: 1em 0 }
 th, td { text-align: left; vertical-align: top; padding: .45em .6em; border-bottom: 1px solid #ddd }
-td { overflow-wrap: anywhere } td:first-child { white-space: nowrap; overflow-wrap: normal }
+.figures, .finding { overflow-wrap: anywhere }
 .kept { color: #2b7a78; font-weight: bold } .broken { color: #c8553d; font-weight: bold }
 .figures { color: #555; font-size: 13px } .finding { color: #c8553d; font-size: 13px }
 .plot { overflow-x: auto; margin: .6em 0 } svg { display: block; width: 100%; min-width: 40em; height: auto }
