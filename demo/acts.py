@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from demo.evidence import Thin, Wiped
 from demo.inspecting import tier_status, why, why_patiently
-from demo.plan import ORDERS
+from demo.plan import ORDERS, PARTITIONS
 from demo.replica_failure import fail_a_replica, until_back
 from demo.stage import Stage
 from headrace.errors import KafkaError
@@ -75,7 +75,10 @@ def wipe_a_node(stage: Stage) -> None:
     stage.happened(f"Node {node_id} is killed, and its disk is wiped")
     cluster.withdraw(node_id)
     shutil.rmtree(cluster.directory / f"n{node_id}")
-    cluster.until_led_by_another(node_id, ORDERS, partition)
+    successor = cluster.until_led_by_another(node_id, ORDERS, partition)
+    with cluster.call(successor) as caller:
+        note.other_epoch = caller.leader_epoch(ORDERS, partition)
+    _note_tier(stage, note)
     began_s = stage.now_s()
     cluster.nodes[node_id].start()
     cluster.until_whole(ORDERS)
@@ -88,14 +91,23 @@ def wipe_a_node(stage: Stage) -> None:
     time.sleep(CALM_S)
 
 
+def _note_tier(stage: Stage, note: Wiped) -> None:
+    """What nobody has to copy. The tier of a partition is known a moment after somebody leads it."""
+
+    def is_known() -> bool:
+        told = tier_status(stage.cluster)
+        note.tier_ends = {one["partition"]: one["highest_remote"] + 1 for one in told if "highest_remote" in one}
+        return len(note.tier_ends) == PARTITIONS
+
+    stage.cluster.until(is_known, f"the leaders of {ORDERS} tell what is in the tier")
+
+
 def _note_copied(stage: Stage, note: Wiped) -> None:
     note.copied_bytes = stage.metric(note.node_id, "replicationbytesin_total")
     for told in tier_status(stage.cluster):
         replicas = why_patiently(stage.cluster, told["partition"])["replicas"]
         local = next(one for one in replicas if one["id"] == note.node_id)
-        begin = int(local.get("local_log_start", 0))
-        if told["partition"] == note.partition:
-            note.local_start = begin
+        begin = note.disk_starts[told["partition"]] = int(local.get("local_log_start", 0))
         note.log_records += told["log_end"] - told["log_start"]
         note.copied_records += told["log_end"] - begin
         note.tier_bytes += told["remote_bytes"]

@@ -122,13 +122,17 @@ class Wiped:
     """In the logs of all partitions, and of these on its own disk when it was in sync."""
     tier_bytes: int = 0
     copied_bytes: int = 0
+    tier_ends: dict[int, int] = field(default_factory=dict)
+    """Of each partition the first offset that the tier did not have, before the node was started."""
+    disk_starts: dict[int, int] = field(default_factory=dict)
+    """Of each partition the first offset on its own disk."""
     looks: list[Thin] = field(default_factory=list)
     partition: int = -1
     """One that it is the first replica of."""
-    local_start: int = -1
-    """The first offset of that on its own disk."""
+    other_epoch: int = -1
+    """Of that, when another one led it in its place."""
     led_at_s: float = -1.0
-    """When it led that again."""
+    """When it led that again, by the looks."""
 
 
 class LakeRow(NamedTuple):
@@ -187,6 +191,8 @@ class Verified:
     records: int = 0
     bytes: int = 0
     problems: list[str] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Of each partition the offset up to which it was read."""
 
 
 class Replica(NamedTuple):
@@ -225,8 +231,10 @@ class Evidence:
     tier_segments: int = 0
     tier_bytes: int = 0
     tier_problems: list[str] = field(default_factory=list)
+    records_read: int = 0
+    """Of how many brokers."""
     bugs: list[str] = field(default_factory=list)
-    """Lines in the records of brokers that say that one of them met a bug."""
+    """What the records of brokers, and the way in which they ended, say of bugs."""
     killed_leader: int = -1
     killed_s: float = -1.0
     driver_kills: int = 0

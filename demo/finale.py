@@ -27,7 +27,9 @@ def verified(told: Document) -> Verified:
     problems = [f"orders-{one['partition']}, {one['replica']}: {one['text']}" for one in told["findings"]]
     problems += [f"orders-{one['partition']}, {one['replica']} was not read: {one['text']}" for one in told["unread"]]
     logs = [one for one in replicas if one["replica"] != TIER]
-    return Verified(len(logs), len(replicas) - len(logs), told["batches"], told["records"], told["bytes"], problems)
+    ends = {one["partition"]: one["high_watermark"] for one in told["partitions"]}
+    tiers = len(replicas) - len(logs)
+    return Verified(len(logs), tiers, told["batches"], told["records"], told["bytes"], problems, ends)
 
 
 def read_back(stage: Stage) -> None:
@@ -45,10 +47,11 @@ def read_back(stage: Stage) -> None:
         seen.idle = idle.measure_all(cluster)
 
     def disks() -> None:
-        cluster.stop()
+        seen.bugs += reading.bad_ends(cluster)
         replica_failure.check_replicas(stage)
         seen.replicas = reading.replicas_on_disk(cluster)
-        seen.bugs = reading.bugs_of(cluster)
+        seen.bugs += reading.bugs_of(cluster)
+        seen.records_read = len(cluster.nodes)
 
     stage.attempt("The topics are read back", topics)
     stage.attempt("The table is read back", table)

@@ -75,9 +75,19 @@ def _batches(directory: Path) -> dict[int, int]:
     return found
 
 
+def bad_ends(cluster: HeadraceCluster) -> list[str]:
+    """They are told to stop. One that is dead already has not ended well either."""
+    ends = zip(cluster.nodes.values(), cluster.stop(), strict=True)
+    return [f"{node.name} ended with {status}" for node, status in ends if status]
+
+
 def bugs_of(cluster: HeadraceCluster) -> list[str]:
+    return [f"{node.name}: {error}" for node in cluster.nodes.values() for error in errors_in(node.log_text())]
+
+
+def errors_in(log: str) -> list[str]:
+    """What each traceback ends with: the first line below it that is not indented."""
     return [
-        f"{node.name}: {node.log_text().partition(BUG)[2].strip().splitlines()[-1]}"
-        for node in cluster.nodes.values()
-        if BUG in node.log_text()
+        next((line for line in below.splitlines()[1:] if line.strip() and not line.startswith(" ")), "it is cut off")
+        for below in log.split(BUG)[1:]
     ]

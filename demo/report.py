@@ -10,12 +10,15 @@ from demo.evidence import Evidence
 from demo.proofs.promise import FINDINGS_MAX, Promise
 
 STYLE = """
+html { color-scheme: light; background: white }
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2em auto; max-width: 60em; padding: 0 1em; color: #222 }
 h1 { margin-bottom: 0 } table { border-collapse: collapse; width: 100%; margin: 1em 0 }
 th, td { text-align: left; vertical-align: top; padding: .45em .6em; border-bottom: 1px solid #ddd }
+.figures, .finding { overflow-wrap: anywhere }
 .kept { color: #2b7a78; font-weight: bold } .broken { color: #c8553d; font-weight: bold }
 .figures { color: #555; font-size: 13px } .finding { color: #c8553d; font-size: 13px }
-svg { width: 100%; height: auto; margin: .6em 0 } code { background: #f2f2f2; padding: 0 .25em }
+.plot { overflow-x: auto; margin: .6em 0 } svg { display: block; width: 100%; min-width: 40em; height: auto }
+@media (max-width: 40em) { th, td { padding: .3em } body { font-size: 13px } .figures, .finding { font-size: 12px } }
 """
 
 
@@ -39,10 +42,11 @@ def page(seen: Evidence, promises: Sequence[Promise]) -> str:
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Headrace demo</title>',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
             f"<style>{STYLE}</style></head><body><h1>Headrace demo</h1>",
             f"<p>{verdict}; {len(seen.acked):,} orders, three brokers, a tier and Spark.</p>",
             _table(["", "Promise", "Of", "Figures"], map(_promise_row, promises)),
-            *plots,
+            *(f'<div class="plot">{one}</div>' for one in plots),
             "<h2>What happened</h2>",
             _table(["", "At", "What"], _happenings(seen)),
             "<h2>Who led when, and why</h2>",

@@ -18,6 +18,7 @@ from demo.evidence import (
     Written,
 )
 from demo.orders import CLOSING_STEP, sums
+from demo.plan import NODE_IDS, PARTITIONS
 from demo.proofs.spark import row_of
 
 ORDERS = 4_000
@@ -26,16 +27,19 @@ KILLED_S = 5.0
 
 def sound() -> Evidence:
     numbers = [*range(ORDERS), ORDERS + CLOSING_STEP]
-    acked = [Acked(number / 400, number, number % 2, at // 2, number / 400) for at, number in enumerate(numbers)]
+    acked = [
+        Acked(number / 400, number, at % PARTITIONS, at // PARTITIONS, number / 400)
+        for at, number in enumerate(numbers)
+    ]
     seen = Evidence(acked=acked, closing=numbers[-1], killed_leader=1, killed_s=KILLED_S, driver_kills=1)
     seen.played = ["Orders are sold", "The leader is killed"]
     seen.stored = [Stored(one.partition, one.offset, one.number) for one in acked]
     seen.lake = [row_of(one) for one in acked]
     seen.sums = list(sums(numbers[:-1]).items())
     seen.ends = [
-        ToldEnd(second, second + 0.1, 1 if second < KILLED_S else 2, partition, 0, 100 * second)
+        ToldEnd(second, second + 0.1, 1 if second < KILLED_S else 2, partition, 0, 200 * second)
         for second in range(10)
-        for partition in range(2)
+        for partition in range(PARTITIONS)
     ]
     seen.ends += [ToldEnd(5.2, 5.3, 2, 0, 78, -1), ToldEnd(6.0, 6.1, 3, 0, 6, -1)]
     seen.led = [Led(0.5, 0, 1, 0, "it is the first replica"), Led(5.4, 0, 2, 1, "1 cannot lead")]
@@ -58,10 +62,19 @@ def sound() -> Evidence:
         is_equal=True,
     )
     thin = [Thin(12.0, 1, 2, True, True, True, "3 is passed over"), Thin(25.0, 1, 3, False, True, True, "it is first")]
-    seen.wiped = Wiped(3, 2.0, 1_000, 300, 5_000, 2_000, thin, partition=1, local_start=500, led_at_s=25.0)
+    seen.led += [Led(11.0, 1, 2, 1, "3 cannot lead"), Led(25.0, 1, 3, 2, "it is the first replica")]
+    seen.wiped = Wiped(3, 2.0, 1_000, 300, 5_000, 2_000, looks=thin, partition=1, other_epoch=1, led_at_s=25.0)
+    seen.wiped.tier_ends = dict.fromkeys(range(PARTITIONS), 490)
+    seen.wiped.disk_starts = dict.fromkeys(range(PARTITIONS), 500)
     log = [Written(0, "anna", 0), Written(1, "anna", 1), Written(2, "ben", 0), Written(3, "ben", 1)]
     seen.takeover = Takeover("anna", "ben", 1, 2, 2, [0, 1], [0, 1], "another one has it", "refused", 90, log)
-    seen.replicas = [Replica(0, node, {at: at * 31 for at in range(node, 20)}) for node in range(3)]
+    seen.replicas = [
+        Replica(partition, node, {at: at * 31 for at in range(node, 20)})
+        for partition in range(PARTITIONS)
+        for node in NODE_IDS
+    ]
     seen.verified = Verified(replicas=9, tiers=3, batches=500, records=12_000, bytes=1_000_000)
+    seen.verified.ends = dict.fromkeys(range(PARTITIONS), 1_334)
+    seen.records_read = len(NODE_IDS)
     seen.tier_segments, seen.tier_bytes = 20, 5_000
     return seen

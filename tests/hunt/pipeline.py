@@ -106,32 +106,34 @@ class Pipeline:
         before = self._batches()
         self._until(lambda: self._batches() > before, "a batch more is committed")
         time.sleep(self._random.uniform(0, 2))
-        self.done[deed] += 1
+        self.done[deed] += self._did(deed)
+
+    def _did(self, deed: str) -> bool:
+        """False when there was nobody to do it to."""
         if deed.startswith(KILL_AT):
-            self._kill_at(deed.removeprefix(KILL_AT))
-            return
+            return self._kill_at(deed.removeprefix(KILL_AT))
         kind, _, whom = deed.partition(" the ")
         pause_s = self._random.choice((SHORT_S, LONG_S))
         if whom == "driver":
-            self._harm_driver(kind, pause_s)
-        elif whom == "executor":
-            self._harm_executor(kind, pause_s)
-        else:
-            self._harm_node(kind, self._leader() if whom == "leader" else self._coordinator(), pause_s)
+            return self._harm_driver(kind, pause_s)
+        if whom == "executor":
+            return self._harm_executor(kind, pause_s)
+        return self._harm_node(kind, self._leader() if whom == "leader" else self._coordinator(), pause_s)
 
-    def _kill_at(self, place: str) -> None:
+    def _kill_at(self, place: str) -> bool:
         """Where it hurts. Whoever is held there goes on when the driver is dead."""
         held = f"{place}-{self._batches() + 2}"
         self._stage.hold(held)
         self._until(lambda: self._stage.reached_by(held), f"somebody is at {held}")
         self._kill(self._drivers[-1])
         self._stage.release(held)
+        return True
 
-    def _harm_driver(self, kind: str, pause_s: float) -> None:
+    def _harm_driver(self, kind: str, pause_s: float) -> bool:
         driver = self._drivers[-1]
         if kind == "kill":
             self._kill(driver)
-            return
+            return True
         self._signal(driver, signal.SIGSTOP)
         if pause_s == LONG_S:  # another one comes in its place, and must not be disturbed by it
             before = self._batches()
@@ -141,21 +143,26 @@ class Pipeline:
             time.sleep(pause_s)
         self._signal(driver, signal.SIGCONT)
         self._paused.discard(driver.pid)
+        return True
 
-    def _harm_executor(self, kind: str, pause_s: float) -> None:
+    def _harm_executor(self, kind: str, pause_s: float) -> bool:
         executors = sorted(executors_below(self._workers))
         if not executors:
-            return
+            return False
         victim = self._random.choice(executors)
-        with suppress(ProcessLookupError):
+        try:
             os.kill(victim, signal.SIGKILL if kind == "kill" else signal.SIGSTOP)
-            if kind == "pause":
-                time.sleep(pause_s)
+        except ProcessLookupError:
+            return False
+        if kind == "pause":
+            time.sleep(pause_s)
+            with suppress(ProcessLookupError):
                 os.kill(victim, signal.SIGCONT)
+        return True
 
-    def _harm_node(self, kind: str, victim: int, pause_s: float) -> None:
+    def _harm_node(self, kind: str, victim: int, pause_s: float) -> bool:
         if victim < 0:
-            return
+            return False
         if kind == "kill":
             self._cluster.nodes[victim].kill()
             time.sleep(pause_s)
@@ -164,6 +171,7 @@ class Pipeline:
             self._cluster.pause(victim)
             time.sleep(pause_s)
             self._cluster.resume(victim)
+        return True
 
     def _leader(self) -> int:
         topic = self._random.choice((self.source, self.target))

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.client import Admin
 from headrace.model import TopicPartition
 from headrace.spark.listener import GroupListener, QueryLag
+from tests.cli.programs import headrace_process
 from tests.servers.process import BrokerProcess
 from tests.spark.filling import delete_records, delete_topic, fill, make_topic, numbers
 from tests.spark.jvm.running import run_out
@@ -296,6 +297,12 @@ def test_a_listener_commits_the_offsets_of_a_query_as_those_of_a_group(
         spark.streams.removeListener(listener)
     assert committed(broker.bootstrap, "the group") == {0: 10, 1: 10}
     assert lags[-1].records == 0
+    fill(broker.bootstrap, topic, numbers(20, 30), partitions=2)
+    done = headrace_process("group", "describe", "the group", "--bootstrap", broker.bootstrap)
+    assert done.returncode == 0, done.stderr.decode()
+    (first, second) = [line.split() for line in done.stdout.decode().splitlines() if line.startswith(topic)]
+    assert (first[1:5], second[1:5]) == (["0", "10", "15", "5"], ["1", "10", "15", "5"])
+    assert float(first[5]) > 0 and first[6] == "s", "how long ago what it has not read was written"
 
 
 def committed(bootstrap: str, group: str) -> dict[int, int]:
