@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from bench.spark_floor import FLOOR, Floor
-from bench.spark_rows import KINDS, RECORD_BYTES, Rows, all_columns, cold_ends, fill, write_parquet
+from bench.spark_rows import KINDS, PARTITIONS, RECORD_BYTES, Rows, all_columns, cold_ends, fill, write_parquet
 from bench.spark_session import Spent, spent
 from headrace.spark.decode.decoding import BYTES_AIM, ROWS_AIM
 from headrace.spark.schema import source_schema
@@ -25,7 +25,10 @@ HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET = (
     "Parquet",
 )
 WAYS = (HOT, COLD, STOCK_HERE, STOCK, TUNED, PARQUET)
+IN_PYTHON = (HOT, COLD, FLOOR)
 WARM_UP_ROUNDS = 2
+FIRST_ROWS = 10
+"""Of each partition, that are read before what counts."""
 TUNING = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
@@ -108,7 +111,11 @@ class Reading:
         return self.reads
 
     def _read(self, kind: Rows, action: str, way: str) -> Spent:
-        frame = self._frame(kind, way, "value binary" if action == SUM else "")
+        columns = "value binary" if action == SUM else ""
+        if way in IN_PYTHON:
+            # Spark ends Python processes that were idle for a minute, as they are here while others have their turn.
+            act(self._frame(kind, way, columns, FIRST_ROWS), COLUMNS, self._scratch)
+        frame = self._frame(kind, way, columns)
         broker = self._brokers.get(way, self._brokers[HOT])
         expected, counted = self.reads.rows(kind, way), expected_rows(action, kind.record_bytes)
 
@@ -118,11 +125,13 @@ class Reading:
 
         return spent(self._spark, job, broker, [one.pid for one in self._brokers.values()])
 
-    def _frame(self, kind: Rows, way: str, columns: str) -> DataFrame:
-        """Of Parquet, Spark reads the columns that it needs, of its connector all; ours is told them by a schema."""
+    def _frame(self, kind: Rows, way: str, columns: str, rows_max: int | None = None) -> DataFrame:
+        """Of Parquet, Spark reads the columns that it needs, of its connector all; ours is told them by a schema. What
+        is in Python can be had with so many rows of each partition at most."""
         if way == FLOOR:
             batch_rows = min(ROWS_AIM, BYTES_AIM // kind.record_bytes)
-            sizes = {"rows": self.reads.counts[kind.record_bytes], "recordBytes": kind.record_bytes}
+            rows = self.reads.counts[kind.record_bytes] if rows_max is None else PARTITIONS * rows_max
+            sizes = {"rows": rows, "recordBytes": kind.record_bytes}
             return self._spark.read.format(Floor.name()).options(**sizes, batchRows=batch_rows).schema(ALL).load()
         if way == PARQUET:
             return self._spark.read.parquet(str(self._scratch / f"columns-{kind.record_bytes}.parquet"))
@@ -130,12 +139,18 @@ class Reading:
         if way == TUNED:
             options |= TUNING
         if way == COLD:
-            ends = {str(index): end for index, end in enumerate(self._cold_ends[kind])}
-            options |= {"subscribe": kind.cold_topic, "endingOffsets": json.dumps({kind.cold_topic: ends})}
+            options |= _up_to(kind.cold_topic, self._cold_ends[kind])
+        if rows_max is not None:
+            options |= _up_to(options["subscribe"], [rows_max] * PARTITIONS)
         if way not in (HOT, COLD):
             return self._spark.read.format("kafka").options(**options).load()
         reader = self._spark.read.format("headrace").options(**options)
         return reader.schema(columns).load() if columns else reader.load()
+
+
+def _up_to(topic: str, ends: list[int]) -> dict[str, str]:
+    by_partition = {str(index): end for index, end in enumerate(ends)}
+    return {"subscribe": topic, "endingOffsets": json.dumps({topic: by_partition})}
 
 
 def act(frame: DataFrame, action: str, out: Path) -> int | None:
