@@ -322,6 +322,29 @@ def test_a_topic_that_a_stream_names_and_that_is_deleted_is_told_as_gone_also_af
 
 
 @pytest.mark.usefixtures("sure_soon")
+def test_the_group_of_a_query_hears_nothing_of_topics_that_are_not_read_any_more(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def committed() -> dict[TopicPartition, int]:
+        async with Admin(cluster.bootstrap) as admin:
+            return {one: at.offset for one, at in (await admin.groups.offsets("g")).items()}
+
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(0, 5))
+    group = {"kafka.group.id": "g", "commitGroupOffsets": "true"}
+    reader = stream(cluster, subscribe="t,u", **group)
+    before = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    delete_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(5, 7))
+    again = stream(cluster, subscribe="t", **group)
+    end = again.latestOffset(before, again.getDefaultReadLimit())
+    assert end["u"] == {"0": 0}
+    again.commit(end)
+    assert asyncio.run(committed()) == {T0: 7, TopicPartition("t", 1): 0}
+    assert "were not committed" not in caplog.text
+
+
+@pytest.mark.usefixtures("sure_soon")
 def test_what_a_task_advises_whose_named_topic_was_deleted_helps(cluster: Cluster) -> None:
     make_topic(cluster.bootstrap, "u")
     fill(cluster.bootstrap, "t", numbers(0, 5))
