@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.client.fetched import Aborted, ConsumerRecord, Fetched, end_of
+from headrace.client.fetched import Aborted, ConsumerRecord, Fetched, last_of
 from headrace.model import TopicPartition
 from headrace.wire.batch import NewRecord, build
 from headrace.wire.compression import Codec
@@ -42,8 +42,9 @@ def test_reading_begins_inside_a_batch() -> None:
 
 def test_an_incomplete_last_batch_is_left_for_the_next_fetch() -> None:
     data = batch(0, b"a") + batch(1, b"b")[:-1]
-    assert end_of(data) == 1 and read(data, 0) == ([b"a"], 1)
-    assert end_of(batch(0, b"a")[:-1]) is None
+    last = last_of(data)
+    assert last is not None and last.last_offset == 0 and read(data, 0) == ([b"a"], 1)
+    assert last_of(batch(0, b"a")[:-1]) is None
 
 
 def test_control_records_are_never_handed_out() -> None:

@@ -164,6 +164,17 @@ def test_what_an_unclean_leader_does_not_have_is_truncated_for_planner_and_tasks
     goes_on = readers["false"]
     assert values_of(goes_on, goes_on.partitions(start, at)) == numbers(0, 10)
     fill(cluster.bootstrap, "u", numbers(100, 110))
+    # Now the log is longer than what was planned, and what was written since is not what was planned.
+    for pieces in ("1", "4"):
+        again = {
+            fails: stream(cluster, subscribe="u", failOnDataLoss=fails, minPartitions=pieces)
+            for fails in ("true", "false")
+        }
+        with pytest.raises(
+            DataLoss, match=r"TRUNCATED: u-0 had reached offset \d+, and of that only what is before 10"
+        ):
+            values_of(again["true"], again["true"].partitions(start, at))
+        assert values_of(again["false"], again["false"].partitions(start, at)) == numbers(0, 10)
     end = goes_on.latestOffset(at, goes_on.getDefaultReadLimit())
     assert values_of(goes_on, goes_on.partitions(at, end)) == numbers(100, 110)
 

@@ -72,6 +72,19 @@ def test_a_report_becomes_a_commit_and_a_lag() -> None:
     assert heard.listener.lags == {}
 
 
+def test_what_is_not_read_any_more_is_not_committed() -> None:
+    """Its topic may be gone, and a group cannot be told of that."""
+    heard = Heard()
+    heard.listener.onQueryProgress(progress('{"@gone":["u"],"t":{"0":5},"u":{"0":3}}', '{"t":{"0":9}}'))
+    assert heard.committed == [("h:1", "q", {T0: 5})]
+
+
+def test_names_are_told_as_prometheus_reads_them() -> None:
+    heard = Heard()
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None, name='Größe "\\" \n'))
+    assert 'query="Größe \\"\\\\\\" \\n"' in heard.listener.prometheus()
+
+
 def test_groups_are_chosen_by_the_names_of_queries() -> None:
     heard = Heard(groups={"q": "g"})
     heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None))

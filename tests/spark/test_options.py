@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from headrace.model import TopicPartition
+from headrace.spark import given
 from headrace.spark.option_values import EARLIEST, LATEST, OptionRefused
 from headrace.spark.options import Mode, SourceOptions, read_options
+from headrace.spark.write_options import write_options
 
 LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
 
@@ -156,3 +158,23 @@ def test_what_is_wrong_is_told_in_one_sentence(mode: Mode, given: dict[str, Any]
 def test_what_is_missing_is_told_in_one_sentence(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(OptionRefused, match=sentence):
         read_options(given, "stream")
+
+
+def test_a_kafka_option_that_is_mistyped_is_warned_of_once_and_taken(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(given, "_told", set())
+    for _ in range(2):
+        assert parse(kafka__isolation__levl="read_committed") == parse()
+        write_options({"kafka.bootstrap.servers": "h:1", "topic": "t", "kafka.batch.siz": "9"})
+    assert [record.getMessage() for record in caplog.records] == [
+        "option kafka.isolation.levl is no setting of Kafka's clients, and is ignored; is kafka.isolation.level meant?",
+        "option kafka.batch.siz is no setting of Kafka's clients, and is ignored; is kafka.batch.size meant?",
+    ]
+
+
+def test_a_kafka_option_that_is_not_used_here_or_is_somebody_elses_is_taken_silently(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert parse(kafka__receive__buffer__bytes="1", kafka__schema__registry__url="http://h") == parse()
+    assert caplog.records == []

@@ -21,7 +21,7 @@ from headrace.spark.planning import Piece, Range
 from headrace.spark.reading import fetch
 from headrace.spark.schema import source_schema
 from headrace.spark.stream_reader import StreamReader
-from headrace.spark.verdicts import DataLoss, Verdict
+from headrace.spark.verdicts import DataLoss, Query, Verdict
 from headrace.testing import Cluster
 from tests.spark.filling import delete_records, delete_topic, fill, make_topic, numbers
 
@@ -61,7 +61,7 @@ def values_between(
     cluster: Cluster, start: int, end: int, id_: bytes, *, fails: bool = True, epoch: int = -1, **settings: Any
 ) -> list[Any]:
     connection = Connection(cluster.bootstrap, fetch_wait_ms=50, **settings)
-    found = fetch(Range(T0, id_, start, end, epoch), connection, VALUES, fails)
+    found = fetch(Range(T0, id_, start, end, epoch), connection, VALUES, fails, Query.NAMED)
     return [value for some in found for value in some.column("value").to_pylist()]
 
 
@@ -319,6 +319,69 @@ def test_a_topic_that_a_stream_names_and_that_is_deleted_is_told_as_gone_also_af
     again.prepareForTriggerAvailableNow()
     with pytest.raises(DataLoss, match="GONE: topic 't', which the query names, was deleted"):
         again.latestOffset(end, again.getDefaultReadLimit())
+
+
+@pytest.mark.usefixtures("sure_soon")
+def test_the_group_of_a_query_hears_nothing_of_topics_that_are_not_read_any_more(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def committed() -> dict[TopicPartition, int]:
+        async with Admin(cluster.bootstrap) as admin:
+            return {one: at.offset for one, at in (await admin.groups.offsets("g")).items()}
+
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(0, 5))
+    group = {"kafka.group.id": "g", "commitGroupOffsets": "true"}
+    reader = stream(cluster, subscribe="t,u", **group)
+    before = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    delete_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(5, 7))
+    again = stream(cluster, subscribe="t", **group)
+    end = again.latestOffset(before, again.getDefaultReadLimit())
+    assert end["u"] == {"0": 0}
+    again.commit(end)
+    assert asyncio.run(committed()) == {T0: 7, TopicPartition("t", 1): 0}
+    assert "were not committed" not in caplog.text
+
+
+@pytest.mark.usefixtures("sure_soon")
+def test_what_a_task_advises_whose_named_topic_was_deleted_helps(cluster: Cluster) -> None:
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "t", numbers(0, 5))
+    fill(cluster.bootstrap, "u", numbers(5, 10))
+    reader = stream(cluster, subscribe="t,u")
+    start = reader.initialOffset()
+    planned = reader.latestOffset(start, reader.getDefaultReadLimit())
+    delete_topic(cluster.bootstrap, "u")
+    advice = "Leave it out of what the query names, and set failOnDataLoss to false, to go on with others"
+    with pytest.raises(DataLoss, match=advice):
+        values_of(reader, reader.partitions(start, planned))
+    again = stream(cluster, subscribe="t", failOnDataLoss="false")
+    assert values_of(again, again.partitions(start, planned)) == numbers(0, 5)
+    fill(cluster.bootstrap, "t", numbers(10, 12))
+    end = again.latestOffset(planned, again.getDefaultReadLimit())
+    assert values_of(again, again.partitions(planned, end)) == numbers(10, 12)
+
+
+@pytest.mark.usefixtures("sure_soon")
+@pytest.mark.parametrize("selection", [{"subscribe": "u"}, {"subscribe": "", "subscribePattern": "[u]"}])
+def test_what_a_task_of_a_batch_advises_helps(cluster: Cluster, selection: dict[str, str]) -> None:
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "u", numbers(5, 10))
+    given = {name: text for name, text in selection.items() if text}
+    options = read_options({"kafka.bootstrap.servers": cluster.bootstrap, **given}, "batch")
+    reader = batch_reader(options, source_schema(True))
+    pieces = reader.partitions()
+    delete_topic(cluster.bootstrap, "u")
+    with pytest.raises(DataLoss, match=r"GONE: .*Run the query again, without the topic if it names it"):
+        values_of(reader, pieces)
+    if "subscribePattern" in given:
+        assert reader.partitions() == []
+    make_topic(cluster.bootstrap, "u")
+    fill(cluster.bootstrap, "u", numbers(20, 22))
+    with pytest.raises(DataLoss, match=r"RECREATED: .*Run the query again to read them"):
+        values_of(reader, pieces)
+    assert values_of(reader, reader.partitions()) == numbers(20, 22)
 
 
 @pytest.mark.parametrize("fails", ["true", "false"])

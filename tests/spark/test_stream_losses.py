@@ -6,6 +6,8 @@ import pytest
 
 from headrace.errors import KafkaError
 from headrace.model import ZERO_UUID, TopicPartition
+from headrace.spark.offsets import from_json
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.verdicts import DataLoss, Verdict
 from tests.spark.fake_view import NEW, OLD, FakeLog, FakeView
 from tests.spark.stream_driver import T0, T1, Driver, through_text, two
@@ -97,6 +99,70 @@ def test_a_partition_that_a_topic_made_anew_does_not_have_loses_its_place() -> N
     assert driver.batch() == [(0, 0, 3)]
     driver.view.logs[T1] = FakeLog(end=30)
     assert driver.batch() == [(1, 0, 30)]
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+@pytest.mark.parametrize("is_new_driver", [False, True])
+def test_an_assigned_partition_that_a_topic_made_anew_does_not_have_is_told_with_what_helps(
+    fails: str, is_new_driver: bool
+) -> None:
+    assign = {"subscribe": "", "failOnDataLoss": fails}
+    driver = Driver(two(), assign='{"t": [0, 1]}', **assign)
+    driver.batch()
+    driver.view.ids = {"t": NEW}
+    driver.view.logs = {T0: FakeLog(end=3)}
+    if is_new_driver:
+        again = Driver(driver.view, assign='{"t": [0, 1]}', **assign)
+        again.planner.freeze()
+        again.at = driver.at
+        driver = again
+    with pytest.raises(DataLoss, match=r"RECREATED: .*and there is no t-1 any more. Leave it out of option assign"):
+        driver.batch()
+    advised = Driver(driver.view, assign='{"t": [0]}', subscribe="", failOnDataLoss="false")
+    advised.at = driver.at
+    assert advised.batch() == [(0, 0, 3)]
+    assert advised.batch() is None
+    anew = Driver(driver.view, assign='{"t": [0]}', subscribe="")
+    assert anew.batch() == [(0, 0, 3)]
+
+
+@pytest.mark.parametrize("assign", ['{"t": [0, 2]}', '{"t": [2]}'])
+def test_a_partition_that_is_assigned_and_was_never_there_is_a_wrong_option(assign: str) -> None:
+    """To a new query, and to one that has read others."""
+    with pytest.raises(OptionRefused, match="option assign names t-2, which is not there"):
+        Driver(two(), subscribe="", assign=assign).batch()
+    before = Driver(two(), subscribe="", assign='{"t": [0]}')
+    before.batch()
+    after = Driver(before.view, subscribe="", assign=assign)
+    after.at = before.at
+    with pytest.raises(OptionRefused, match="option assign names t-2, which is not there"):
+        after.batch()
+
+
+@pytest.mark.parametrize("fails", ["true", "false"])
+def test_a_topic_that_has_fewer_partitions_was_made_anew_also_where_no_id_tells(fails: str) -> None:
+    """By a checkpoint of Spark's own connector, and though there are more records than before."""
+    driver = Driver(FakeView({T0: FakeLog(end=30)}), failOnDataLoss=fails)
+    driver.at = from_json({"t": {"0": 10, "1": 20}})
+    if fails == "true":
+        with pytest.raises(DataLoss, match="RECREATED: topic 't' was deleted and made anew after t-0 had been read"):
+            driver.batch()
+        return
+    assert driver.batch() == [(0, 0, 30)]
+    assert driver.batch() is None
+    driver.view.logs[T1] = FakeLog(end=5)
+    assert driver.batch() == [(1, 0, 5)]
+
+
+def test_metadata_that_do_not_know_a_partition_yet_are_waited_for() -> None:
+    driver = Driver(two())
+    driver.batch()
+    behind = driver.view.logs.pop(T1)
+    driver.view.logs[T0].end = 11
+    assert driver.batch() == [(0, 10, 11)]
+    driver.view.logs[T1] = behind
+    behind.end = 21
+    assert driver.batch() == [(1, 20, 21)]
 
 
 def test_a_topic_that_is_not_there_when_a_query_begins_is_named() -> None:

@@ -1,11 +1,23 @@
 """What became of records that are not there: a verdict for each case, and none where nothing is lost."""
 
 import pickle
+from collections.abc import Callable
 
 import pytest
 
 from headrace.model import TopicPartition
-from headrace.spark.verdicts import DataLoss, LogNow, Place, Verdict, judge
+from headrace.spark.verdicts import (
+    DataLoss,
+    LogNow,
+    Loss,
+    Place,
+    Query,
+    Verdict,
+    gone,
+    judge,
+    recreated,
+    truncated,
+)
 
 T0 = TopicPartition("t", 0)
 OLD, NEW = bytes([1] * 16), bytes([2] * 16)
@@ -38,6 +50,15 @@ def test_each_loss_has_its_verdict(place: Place, log: LogNow, verdict: Verdict |
         assert loss.resume_at == resume_at
         assert str(loss).startswith(f"{loss.verdict.value}: ")
         assert "failOnDataLoss" in loss.sentence
+
+
+@pytest.mark.parametrize("loss", [recreated, gone, truncated])
+def test_who_runs_a_batch_is_told_to_run_it_again_and_not_of_checkpoints(loss: Callable[..., Loss]) -> None:
+    given = (Place(500), 300) if loss is truncated else (500, 0)
+    assert "un the query again" in loss(T0, *given, query=Query.BATCH).sentence
+    for query in (Query.NAMED, Query.PATTERN):
+        assert "failOnDataLoss" in loss(T0, *given, query=query).sentence
+        assert "again" not in loss(T0, *given, query=query).sentence
 
 
 def test_a_checkpoint_without_topic_ids_is_told_to_be_in_doubt() -> None:

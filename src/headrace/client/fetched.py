@@ -25,12 +25,12 @@ class Aborted(NamedTuple):
     producer_id: int
 
 
-def end_of(data: Buffer) -> int | None:
-    """The offset after the last whole batch; None if there is none."""
+def last_of(data: Buffer) -> BatchHeader | None:
+    """The last whole batch, if there is one."""
     last: BatchHeader | None = None
     for _, header in headers(data):
         last = header
-    return None if last is None else last.last_offset + 1
+    return last
 
 
 class Fetched:
@@ -44,9 +44,11 @@ class Fetched:
         position: int,
         aborted: Sequence[Aborted] | None,
         end: int | None = None,
+        leader_epoch: int = -1,
     ) -> None:
         self.position = position
         self.end = position if end is None else end  # of the next record to fetch
+        self.leader_epoch = leader_epoch  # in which the last of it was written
         self.size = len(data)
         self.partition = partition
         self.data = data

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from headrace.client.assigned import Assigned, Key
 from headrace.client.cluster import Cluster
-from headrace.client.fetched import Aborted, Fetched, end_of
+from headrace.client.fetched import Aborted, Fetched, last_of
 from headrace.core.fetching import Ask, FetchingSession, Verdict
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import ZERO_UUID, TopicIdPartition, TopicPartition
@@ -232,11 +232,11 @@ class Fetcher:
         if not part.records:
             return
         try:
-            end = end_of(part.records)
+            last = last_of(part.records)
         except ProtocolError as error:
             self._refused(assigned, KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{assigned.partition}: {error}"))
             return
-        if end is None:
+        if last is None:
             text = (
                 f"{assigned.partition}: a batch is larger than the {self._limits.partition_bytes_max} bytes asked for"
             )
@@ -245,8 +245,8 @@ class Fetcher:
         aborted = None
         if self._limits.isolation == READ_COMMITTED:
             aborted = [Aborted(one.first_offset, one.producer_id) for one in part.aborted_transactions or ()]
-        end = max(end, assigned.fetch_offset)
-        fetched = Fetched(assigned.partition, part.records, assigned.fetch_offset, aborted, end)
+        end = max(last.last_offset + 1, assigned.fetch_offset)
+        fetched = Fetched(assigned.partition, part.records, assigned.fetch_offset, aborted, end, last.leader_epoch)
         self._held_bytes += fetched.size
         assigned.add(fetched, end, self._released)
         if assigned.is_done:

@@ -122,4 +122,4 @@ def read_piece(partition: InputPartition, options: SourceOptions, schema: Struct
     if not isinstance(partition, Piece):
         return iter(())
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
-    return read(partition, options.connection, arrow_schema, options.fails_on_data_loss)
+    return read(partition, options.connection, arrow_schema, options.fails_on_data_loss, options.query)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headrace.model import TopicPartition
+from headrace.model import ZERO_UUID, TopicPartition
 from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import StreamOffset
 from headrace.spark.option_values import EARLIEST
 from headrace.spark.options import SourceOptions
-from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, aged_out, gone, is_another, judge
+from headrace.spark.verdicts import LogNow, Loss, Place, Verdict, aged_out, gone, is_another, judge, recreated
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Beginnings:
         self._ends.update((one, now.end) for one, now in ends.items())
         epoch_ends = self._epoch_ends(start, topics, ends)
         ahead = _ahead(start, topics, ends, epoch_ends)
+        without = {one.topic for one in missing_partitions(start, topics)}
         # Nobody has read what is only named.
         marks = self._view.high_watermarks(ahead, 0 if start.is_first else patience_ms or 0) if ahead else {}
         for one, now in ends.items():
@@ -61,7 +62,7 @@ class Beginnings:
             place = Place(offset, start.topic_ids.get(one.topic), start.epochs.get(one), not start.is_first)
             end = max(now.end, marks.get(one, now.end))
             state = LogNow(topics[one.topic].topic_id, now.start, end, epoch_ends.get(one))
-            loss = judge(one, place, state)
+            loss = recreated(one, offset, now.start) if one.topic in without else judge(one, place, state)
             found.offsets[one] = offset
             if loss is None:
                 continue
@@ -102,6 +103,22 @@ class Beginnings:
             and start.topic_ids.get(one.topic) == topics[one.topic].topic_id
         }
         return self._view.epoch_ends(asked) if asked else {}
+
+
+def missing_partitions(start: StreamOffset, topics: Mapping[str, TopicNow]) -> set[TopicPartition]:
+    """Those that were read and that their topics do not have: no topic gets fewer, so these were made anew. Of one that
+    is known to be the same, it is the metadata that are behind."""
+    return {
+        one
+        for one in start.offsets
+        if one.topic in topics
+        and one.partition not in topics[one.topic].partitions
+        and not _is_the_same(start.topic_ids.get(one.topic), topics[one.topic].topic_id)
+    }
+
+
+def _is_the_same(before: bytes | None, now: bytes) -> bool:
+    return before == now and now != ZERO_UUID
 
 
 def _is_successor(topic: str, start: StreamOffset, topics: Mapping[str, TopicNow]) -> bool:

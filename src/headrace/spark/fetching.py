@@ -9,7 +9,8 @@ from headrace.model import ZERO_UUID
 from headrace.spark.door import Door, door
 from headrace.spark.options import Connection
 from headrace.spark.planning import Range
-from headrace.spark.verdicts import DataLoss, Loss, Place, aged_out, gone, recreated, truncated
+from headrace.spark.verdicts import DataLoss, Loss, Place, Query, aged_out, gone, recreated, truncated
+from headrace.wire.batch import headers
 
 CONSUMERS_MAX = 4
 """Sets of brokers to which one process keeps connections and fetch sessions."""
@@ -27,8 +28,10 @@ RECREATED_WAITS_S = (0.1, 0.3, 0.6)
 
 
 class Fetching:
-    def __init__(self, wanted: Range, connection: Connection) -> None:
+    def __init__(self, wanted: Range, connection: Connection, query: Query) -> None:
         self.position = wanted.start
+        self.end = wanted.end  # or where the log turned out to be another than the one that was planned
+        self._query = query
         self._wanted = wanted
         self._connection = connection
         self._door = door()
@@ -55,7 +58,9 @@ class Fetching:
         self._consumer.seek(self._wanted.partition, self.position, self._wanted.end)
 
     def next(self) -> Fetched:
-        """KafkaError when nothing comes for `poll_ms_max`; DataLoss."""
+        """Only what is before `end` is meant. KafkaError when nothing comes for `poll_ms_max`; DataLoss."""
+        if self.position >= self.end:
+            raise DataLoss(self._truncated(self.end))
         return self._door.run(self._next())
 
     async def _next(self) -> Fetched:
@@ -74,6 +79,7 @@ class Fetching:
                 await self._find_meant()
                 self._seek()  # what came is of another topic
             elif fetched is not None:
+                self.end = min(self.end, await self._cut_within(fetched))
                 return fetched
             else:
                 await self._check_cut()
@@ -94,7 +100,7 @@ class Fetching:
             await self._consumer.ask_for_metadata()
             if self._is_meant():
                 return
-        raise DataLoss(recreated(self._wanted.partition, self.position, 0))
+        raise DataLoss(recreated(self._wanted.partition, self.position, 0, self._query))
 
     async def _judge(self, error: KafkaError) -> None:
         """DataLoss or the error itself, unless it has passed.
@@ -106,7 +112,7 @@ class Fetching:
             raise error
         await self._find_meant()
         if error.code in NOT_THERE:
-            raise DataLoss(gone(partition, self.position, self._wanted.end)) from error
+            raise DataLoss(gone(partition, self.position, self._wanted.end, self._query)) from error
         start = (await self._consumer.beginning_offsets([partition]))[partition]
         await self._find_meant()
         if self.position < start:
@@ -118,6 +124,18 @@ class Fetching:
                 raise DataLoss(self._truncated(mark)) from error
         elif epoch_end <= self.position:
             raise DataLoss(self._truncated(epoch_end)) from error
+
+    async def _cut_within(self, fetched: Fetched) -> int:
+        """Where the log was cut and has grown again since, by the epochs in which records were written; else the end of
+        the range. What the planner will have read from there on would be read twice."""
+        epoch, end = self._wanted.epoch, self._wanted.end
+        if not 0 <= epoch < fetched.leader_epoch:
+            return end
+        later = next(header.base_offset for _, header in headers(fetched.data) if header.leader_epoch > epoch)
+        if later >= end:
+            return end
+        epoch_end = await self._epoch_end()
+        return later if epoch_end is None else min(later, epoch_end)
 
     async def _check_cut(self) -> None:
         """DataLoss if nothing more of the range can come. Where the log ends for readers does not tell: after a clean
@@ -147,7 +165,7 @@ class Fetching:
         return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"{waited} (kafkaConsumer.pollTimeoutMs): {trouble}")
 
     def _truncated(self, cut_at: int) -> Loss:
-        return truncated(self._wanted.partition, Place(self._wanted.end, self._wanted.topic_id), cut_at)
+        return truncated(self._wanted.partition, Place(self._wanted.end, self._wanted.topic_id), cut_at, self._query)
 
 
 _idle: dict[tuple[int, Connection], Consumer] = {}

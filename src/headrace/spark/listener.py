@@ -77,7 +77,7 @@ class GroupListener(StreamingQueryListener):
             lines.append(f"# TYPE {name} gauge")
             for query in self._lags.values():
                 for one, lag in query.partitions.items():
-                    labels = f'query={json.dumps(query.query)},group={json.dumps(query.group)},topic="{one.topic}"'
+                    labels = f'query={_quoted(query.query)},group={_quoted(query.group)},topic="{one.topic}"'
                     lines.append(f'{name}{{{labels},partition="{one.partition}"}} {getattr(lag, figure)}')
         return "\n".join(lines) + "\n"
 
@@ -101,7 +101,8 @@ class GroupListener(StreamingQueryListener):
             end = _offset(source.endOffset)
             if end is not None:
                 newest = _offset(source.latestOffset) or end
-                read.update(end.offsets)
+                # What is not read any more has its place still, and its topic may be gone.
+                read.update((one, offset) for one, offset in end.offsets.items() if one in newest.offsets)
                 latest.update(newest.offsets)
         if not read:
             return
@@ -114,6 +115,12 @@ class GroupListener(StreamingQueryListener):
             log.warning("the offsets of group %s were not committed: %s", group, error)
         if self._on_lag is not None:
             self._on_lag(told)
+
+
+def _quoted(text: str) -> str:
+    """As Prometheus has it, which knows no other escapes than these."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def _offset(text: str | None) -> StreamOffset | None:

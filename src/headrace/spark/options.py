@@ -13,6 +13,7 @@ from headrace.model import TopicPartition
 from headrace.spark import option_values as values
 from headrace.spark.given import Given
 from headrace.spark.option_values import EARLIEST, LATEST, OptionRefused
+from headrace.spark.verdicts import Query
 
 log = logging.getLogger(__name__)
 
@@ -112,6 +113,7 @@ class Connection:
 
 @dataclass(frozen=True)
 class SourceOptions:
+    query: Query
     connection: Connection
     selection: Selection
     starting: Bound
@@ -145,9 +147,11 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
     retry_ms = _retry_ms(options)
     connection = _connection(options, retry_ms)
     ttl_ms = options.whole_or("partition.metadata.cache.ttl.ms", METADATA_TTL_MS, smallest=-1)
+    selection = _selection(options)
     parsed = SourceOptions(
+        query=_query(mode, selection),
         connection=connection,
-        selection=_selection(options),
+        selection=selection,
         starting=_bound(options, "starting", LATEST if mode == "stream" else EARLIEST),
         ending=_bound(options, "ending", LATEST),
         is_time_miss_an_error=options.choice("startingOffsetsByTimestampStrategy", ("error", "latest")) != "latest",
@@ -211,6 +215,12 @@ def _selection(options: Given) -> Selection:
     if chosen[0] == "subscribePattern":
         return Selection(pattern=values.pattern("subscribePattern", text))
     return Selection(partitions=values.assignment("assign", text))
+
+
+def _query(mode: Mode, selection: Selection) -> Query:
+    if mode == "batch":
+        return Query.BATCH
+    return Query.NAMED if selection.pattern is None else Query.PATTERN
 
 
 def _bound(options: Given, side: str, otherwise: int) -> Bound:

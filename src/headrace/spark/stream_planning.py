@@ -10,14 +10,14 @@ from typing import Protocol
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.admission import RECORD_BYTES_ASSUMED, Admission
-from headrace.spark.beginning import Beginnings
+from headrace.spark.beginning import Beginnings, missing_partitions
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import ByPartition, StreamOffset
 from headrace.spark.option_values import LATEST, OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
-from headrace.spark.verdicts import DataLoss, Loss, named_gone
+from headrace.spark.verdicts import DataLoss, Loss, named_gone, recreated_without
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +68,9 @@ class StreamPlanner:
         self._is_to_freeze = True
         try:
             self._freeze_at(self._look()[1])
-        except KafkaError as error:  # what is there is seen by the next look, or that tells how far the topic was read
-            if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        except (OptionRefused, KafkaError) as error:
+            # What is there is seen by the next look, or that tells how far the topic was read.
+            if isinstance(error, KafkaError) and error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
 
     def _freeze_at(self, ends: Mapping[TopicPartition, Ends]) -> None:
@@ -171,9 +172,15 @@ class StreamPlanner:
     def _look_after(
         self, start: StreamOffset, ttl_ms: int | None = None
     ) -> tuple[dict[str, TopicNow], dict[TopicPartition, Ends]]:
-        """DataLoss if a topic that is named was read before, and is not there any more."""
+        """DataLoss if a topic that is named was read before, and is not there any more, or not with all partitions that
+        are assigned."""
         try:
             return self._look(ttl_ms)
+        except OptionRefused:
+            assigned = self._options.selection.partitions
+            for one in sorted(missing_partitions(start, self._topics(ttl_ms=0)).intersection(assigned)):
+                raise DataLoss(recreated_without(one, start.offsets[one])) from None
+            raise
         except KafkaError as error:
             if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or start.is_first:
                 raise
@@ -224,9 +231,11 @@ def _kept(
 ) -> dict[TopicPartition, int]:
     """Partitions that are not read now keep their places, in case they are again: of topics that a pattern does not
     find, and those that nobody asks for any more. Not those of a topic that was made anew."""
+    missing = missing_partitions(start, topics)
     return {
         one: offset
         for one, offset in start.offsets.items()
         if one not in ends
+        and one not in missing
         and (one.topic not in topics or start.topic_ids.get(one.topic) in (None, topics[one.topic].topic_id))
     }

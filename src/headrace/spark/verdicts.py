@@ -19,6 +19,14 @@ class Verdict(Enum):
     """Nobody has written them."""
 
 
+class Query(Enum):
+    """What asked for the records. Ways out of a loss are not the same for all."""
+
+    BATCH = "batch"
+    NAMED = "a stream that names its topics"
+    PATTERN = "a stream whose topics a pattern finds"
+
+
 @dataclass(frozen=True)
 class Place:
     """Up to where a query has read; what it does not know is None."""
@@ -81,24 +89,50 @@ def is_another(before: bytes | None, now: bytes) -> bool:
     return before not in (None, ZERO_UUID) and now not in (ZERO_UUID, before)
 
 
-def recreated(partition: TopicPartition, offset: int, start: int) -> Loss:
-    text = (
-        f"topic {partition.topic!r} was deleted and made anew after {partition} had been read up to offset {offset}: "
-        f"the records of now are others. Begin with a new checkpoint; or set failOnDataLoss to false, and the new "
-        f"topic is read from its beginning, offset {start}"
+def recreated(partition: TopicPartition, offset: int, start: int, query: Query = Query.NAMED) -> Loss:
+    advice = (
+        "Run the query again to read them"
+        if query is Query.BATCH
+        else f"Begin with a new checkpoint; or set failOnDataLoss to false, and the new topic is read from its "
+        f"beginning, offset {start}"
     )
-    return Loss(Verdict.RECREATED, partition, text, start)
+    return Loss(Verdict.RECREATED, partition, f"{_made_anew(partition, offset)}. {advice}", start)
 
 
-def gone(partition: TopicPartition, offset: int, resume_at: int) -> Loss:
+def recreated_without(partition: TopicPartition, offset: int) -> Loss:
+    """The new topic does not have this partition, which is assigned."""
+    text = (
+        f"{_made_anew(partition, offset)}, and there is no {partition} any more. Leave it out of option assign, and "
+        f"begin with a new checkpoint; or leave it out and set failOnDataLoss to false, and the rest of what is "
+        f"assigned is read from its beginning"
+    )
+    return Loss(Verdict.RECREATED, partition, text, 0)
+
+
+def _made_anew(partition: TopicPartition, offset: int) -> str:
+    return (
+        f"topic {partition.topic!r} was deleted and made anew after {partition} had been read up to offset {offset}: "
+        f"the records of now are others"
+    )
+
+
+def gone(partition: TopicPartition, offset: int, resume_at: int, query: Query = Query.PATTERN) -> Loss:
+    """Of a batch that was planned, or of a pattern's topic."""
+    advice = {
+        Query.BATCH: "Run the query again, without the topic if it names it",
+        # Of a batch that was begun, Spark reads the same again.
+        Query.NAMED: "Leave it out of what the query names, and set failOnDataLoss to false, to go on with others",
+        Query.PATTERN: "Set failOnDataLoss to false to go on without it",
+    }
     text = (
         f"topic {partition.topic!r} was deleted, and of {partition} only what is before offset {offset} is known to be "
-        f"read: the rest is lost. Set failOnDataLoss to false to go on without it"
+        f"read: the rest is lost. {advice[query]}"
     )
     return Loss(Verdict.GONE, partition, text, resume_at)
 
 
 def named_gone(partition: TopicPartition, offset: int) -> Loss:
+    """Before a batch was planned."""
     text = (
         f"topic {partition.topic!r}, which the query names, was deleted, and of {partition} only what is before offset "
         f"{offset} is known to be read. Leave it out of what the query names to go on with others; if it was made "
@@ -116,12 +150,16 @@ def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
     return Loss(Verdict.AGED_OUT, partition, text, start)
 
 
-def truncated(partition: TopicPartition, place: Place, cut_at: int) -> Loss:
+def truncated(partition: TopicPartition, place: Place, cut_at: int, query: Query = Query.NAMED) -> Loss:
     doubt = "" if place.topic_id else ", or the topic was made anew: this checkpoint holds no topic id to tell"
+    advice = (
+        "run the query again to read what is there now"
+        if query is Query.BATCH
+        else f"set failOnDataLoss to false to read on what was written there since, from offset {cut_at}"
+    )
     text = (
         f"{partition} had reached offset {place.offset}, and of that only what is before {cut_at} is left: an unclean "
-        f"election cut the log{doubt}. See unclean.leader.election.enable; set failOnDataLoss to false to read on what "
-        f"was written there since, from offset {cut_at}"
+        f"election cut the log{doubt}. See unclean.leader.election.enable; {advice}"
     )
     return Loss(Verdict.TRUNCATED, partition, text, cut_at)
 
@@ -129,6 +167,6 @@ def truncated(partition: TopicPartition, place: Place, cut_at: int) -> Loss:
 def not_yet(partition: TopicPartition, offset: int, end: int) -> Loss:
     text = (
         f"offset {offset} of {partition} is not written yet: the log ends at {end}. Name an offset up to that, or set "
-        f"failOnDataLoss to false to begin at the end"
+        f"failOnDataLoss to false to take the end instead"
     )
     return Loss(Verdict.NOT_YET, partition, text, end)

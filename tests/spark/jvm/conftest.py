@@ -68,8 +68,8 @@ def connector_jars() -> str:
 
 @pytest.fixture(scope="session")
 def cluster(scratch: Path) -> Iterator[HeadraceCluster]:
-    """Three broker processes, for tests that kill them."""
-    with running_cluster(scratch / "cluster") as running:
+    """Three broker processes, for tests that kill them, or topics of them, or records."""
+    with running_cluster(scratch / "cluster", settings={"log.retention.check.interval.ms": "200"}) as running:
         yield running
 
 

@@ -12,15 +12,13 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
-from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.client import Admin
-from headrace.model import TopicPartition
 from headrace.spark.listener import GroupListener, QueryLag
 from tests.cli.programs import headrace_process
 from tests.servers.process import BrokerProcess
-from tests.spark.filling import delete_records, delete_topic, fill, make_topic, numbers
-from tests.spark.jvm.running import run_out
+from tests.spark.filling import fill, make_topic, numbers
+from tests.spark.jvm.running import Seen, run, run_out
 
 names = count(1)
 
@@ -51,29 +49,6 @@ def stream(spark: SparkSession, broker: BrokerProcess, topic: str) -> Callable[.
         return reader.options(**{"subscribe": topic, "startingOffsets": "earliest", **options}).load()
 
     return reading
-
-
-class Seen:
-    """Values by micro-batch, as `foreachBatch` got them."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[bytes]] = []
-        self.fails = False
-
-    def __call__(self, frame: DataFrame, _batch_id: int) -> None:
-        values = [bytes(row.value) for row in frame.select("value").collect()]
-        if self.fails:
-            raise RuntimeError("it was told to fail")
-        self.batches.append(values)
-
-    @property
-    def values(self) -> list[bytes]:
-        return sorted((value for batch in self.batches for value in batch), key=int)
-
-
-def run(frame: DataFrame, checkpoint: Path, seen: Seen) -> StreamingQuery:
-    """Until all that was there when it began is read."""
-    return run_out(frame.writeStream.foreachBatch(seen).option("checkpointLocation", str(checkpoint)))
 
 
 def test_a_batch_has_the_rows_and_columns_of_sparks_own_connector(
@@ -228,38 +203,6 @@ def test_what_sparks_own_connector_has_begun_is_finished_or_refused(
                 path.unlink(missing_ok=True)
     with pytest.raises(StreamingQueryException, match=r"was begun by Spark's own connector and not finished"):
         run(stream(startingOffsets="latest"), tmp_path / "c", seen)
-
-
-@pytest.mark.parametrize("rows", [6, 50], ids=["fewer rows", "more rows"])
-def test_a_topic_made_anew_is_not_taken_for_the_old_one(
-    broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path, rows: int
-) -> None:
-    fill(broker.bootstrap, topic, numbers(0, 20), partitions=2)
-    seen = Seen()
-    run(stream(), tmp_path / "c", seen)
-    delete_topic(broker.bootstrap, topic)
-    make_topic(broker.bootstrap, topic, 2)
-    fill(broker.bootstrap, topic, numbers(100, 100 + rows), partitions=2)
-    with pytest.raises(StreamingQueryException, match=r"RECREATED: topic .* was deleted and made anew"):
-        run(stream(), tmp_path / "c", seen)
-    assert seen.values == numbers(0, 20)
-    run(stream(failOnDataLoss="false"), tmp_path / "c", seen)
-    assert seen.values == [*numbers(0, 20), *numbers(100, 100 + rows)]
-
-
-def test_retention_that_overtakes_the_reader_is_told_and_all_that_is_left_is_read_once(
-    broker: BrokerProcess, topic: str, stream: Callable[..., DataFrame], tmp_path: Path
-) -> None:
-    fill(broker.bootstrap, topic, numbers(0, 20), partitions=2)
-    seen = Seen()
-    run(stream(), tmp_path / "c", seen)
-    fill(broker.bootstrap, topic, numbers(20, 60), partitions=2)
-    delete_records(broker.bootstrap, {TopicPartition(topic, at): 15 for at in range(2)})
-    with pytest.raises(StreamingQueryException, match=r"AGED_OUT: "):
-        run(stream(), tmp_path / "c", seen)
-    assert seen.values == numbers(0, 20)
-    run(stream(failOnDataLoss="false"), tmp_path / "c", seen)
-    assert seen.values == [*numbers(0, 20), *numbers(30, 60)]
 
 
 def test_an_idle_query_makes_no_batches(

@@ -25,7 +25,7 @@ from tests.cluster.tiered import (
 from tests.servers.cluster import HeadraceCluster
 from tests.servers.s3_proxy import S3Proxy
 from tests.spark.filling import numbers
-from tests.spark.jvm.test_source import Seen, run
+from tests.spark.jvm.running import Seen, run
 
 RECORDS = 600
 
