@@ -86,7 +86,13 @@ class Pipeline:
         self._drivers.append(process)
 
     def _told(self) -> str:
-        return (self._directory / f"driver-{len(self._drivers) - 1}.log").read_text(errors="replace")[-4_000:]
+        """By the last driver, and by the nodes: one that ended by itself says so."""
+        driver = (self._directory / f"driver-{len(self._drivers) - 1}.log").read_text(errors="replace")[-4_000:]
+        nodes = [
+            f"{node.name}, {'runs' if node.process and node.process.poll() is None else 'ended'}: {node.log_tail()}"
+            for node in self._cluster.nodes.values()
+        ]
+        return "\n".join([driver, *nodes])
 
     def _batches(self) -> int:
         """That the sink has committed."""
