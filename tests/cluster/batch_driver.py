@@ -46,27 +46,36 @@ async def attempt(bootstrap: str, run: str, rows: list[Row], number: int) -> Han
         return await producer.handle()
 
 
+async def write(bootstrap: str, run: str, batch_id: int, attempts: int, groups: CommitGroups) -> bool:
+    """Whether the batch was committed before."""
+    async with asyncio.TaskGroup() as group:
+        running = [
+            group.create_task(attempt(bootstrap, run, rows, attempts + task))
+            for task, rows in enumerate(rows_of(batch_id))
+        ]
+    handles = [handle for one in running if (handle := one.result()) is not None]
+    return (await groups.commit(SCOPE, QUERY, batch_id, run, handles)).already
+
+
 async def drive(bootstrap: str, run: str, checkpoint: Path, batches: int) -> None:
     attempts = 0
+    refused = False
     async with CommitGroups(bootstrap, timeout_ms=60_000) as groups:
         while (batch_id := last_of(checkpoint) + 1) < batches:
-            tasks = rows_of(batch_id)
-            attempts += len(tasks)
+            attempts += len(rows_of(batch_id))
             try:
-                async with asyncio.TaskGroup() as group:
-                    running = [
-                        group.create_task(attempt(bootstrap, run, rows, attempts + task))
-                        for task, rows in enumerate(tasks)
-                    ]
-                handles = [handle for one in running if (handle := one.result()) is not None]
-                decided = await groups.commit(SCOPE, QUERY, batch_id, run, handles)
+                # Who committed the batch that was refused may be paused before it wrote that down.
+                is_there = refused and await groups.last_committed(SCOPE, QUERY) >= batch_id
+                refused = False
+                already = is_there or await write(bootstrap, run, batch_id, attempts, groups)
             except* (Fenced, BatchRefused, TransactionFailed) as failed:
                 # Another driver was faster.
+                refused = True
                 print(f"{run}: batch {batch_id} again: {failed.exceptions[0]}", flush=True)
             except* KafkaError as failed:
                 print(f"{run}: batch {batch_id} failed: {failed.exceptions[0]}", flush=True)
             else:
-                write_down(checkpoint, batch_id, run, decided.already)
+                write_down(checkpoint, batch_id, run, already)
 
 
 if __name__ == "__main__":
