@@ -100,9 +100,9 @@ BANNED: dict[str, frozenset[str]] = {
 }
 """A node is handed its clock, its random source and its way off the loop: a simulator hands in its own."""
 
-OPENS_FILES = frozenset({"storage", "cli", "testing", "system"})
-"""Data files are storage's alone; cli reads what a user wants to produce, testing makes its own directory, and system
-asks the kernel which boot this is."""
+OPENS_FILES = frozenset({"storage", "cli", "testing", "system", "spark"})
+"""Data files are storage's alone; cli reads what a user wants to produce, testing makes its own directory, system asks
+the kernel which boot this is, and processes of a Spark driver that know nothing of each other share an empty file."""
 
 FILE_CALLS = frozenset(
     {"open", "fdopen", "mkdir", "makedirs", "rename", "replace", "unlink", "remove", "rmdir", "truncate"}

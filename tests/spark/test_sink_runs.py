@@ -145,6 +145,26 @@ def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(
     )
 
 
+def test_a_copied_checkpoint_that_writes_another_topic_is_refused_too(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    """The original may write that one later, as any other."""
+    other = f"{topic}-other"
+    make_topic(broker.bootstrap, other, 2)
+    one, copied = query("run1"), query("run2", checkpointLocation="/copy", topic=other)
+    one.commit(one.batch(0), 0)
+    again = copied.batch(0)
+    for _ in range(2):
+        with pytest.raises(MovedCheckpoint, match=r"and now at /copy, where it writes what .* scope=<a name"):
+            copied.commit(again, 0)
+    copied.sink().abort(list(again), 0)
+    also = query("run1", topic=other)
+    also.commit(also.batch(0), 0)
+    own = query("run3", checkpointLocation="/copy", topic=other, scope="a.copy")
+    own.commit(own.batch(0), 0)
+    assert readable(broker.bootstrap, other) == [b"0.0 run1", b"0.0 run3", b"0.1 run1", b"0.1 run3"]
+
+
 def test_a_query_that_runs_on_keeps_its_place_where_brokers_forget(
     spark: Spark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

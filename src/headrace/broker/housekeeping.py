@@ -10,7 +10,7 @@ from functools import partial
 
 from headrace.broker import tier_retention
 from headrace.broker.broker import Broker
-from headrace.broker.coordinators import group_expiry
+from headrace.broker.coordinators import group_expiry, living_jobs
 from headrace.broker.coordinators.transaction_sweeps import (
     abort_timed_out,
     forget_expired,
@@ -66,6 +66,7 @@ class Housekeeping:
         self._every(
             config.transaction_remove_expired_transaction_cleanup_interval_ms, partial(forget_queries, self._broker)
         )
+        self._every(living_jobs.ROUND_MS, self._broker.transactions.groups.give_up_silent_jobs)
 
     async def stop(self) -> None:
         for task in self._tasks:

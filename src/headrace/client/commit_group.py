@@ -15,8 +15,8 @@ from headrace.client.errors import NotReachable, TimedOut
 from headrace.client.outside import Outside
 from headrace.client.transactions import ELSEWHERE, Handle
 from headrace.core.commit_group import NO_BATCH, Op
+from headrace.core.transactional_id import JOBS, query_key
 from headrace.core.transactional_id import attempt_id as transactional_id
-from headrace.core.transactional_id import query_key
 from headrace.errors import ErrorCode, KafkaError
 from headrace.wire.errors import ProtocolError
 from headrace.wire.messages.commit_group import CommitGroupRequest, CommitGroupResponse, GroupHandle
@@ -94,6 +94,12 @@ class CommitGroups:
         request = CommitGroupRequest(op=Op.QUERY, scope=scope, query_id=query_id)
         answer = await self._ask(request, f"the last batch of query {query_id} was not told")
         return Last(answer.last_committed, answer.last_run_id)
+
+    async def alive(self, job: str) -> bool:
+        """Says that the driver of a batch job lives, from which on brokers give the job up if they hear nothing of it
+        for a minute. Whether the job is over."""
+        request = CommitGroupRequest(op=Op.ALIVE, scope=JOBS, query_id=job)
+        return (await self._ask(request, f"that the driver of job {job} lives was not told")).decided
 
     async def commit(self, scope: str, query_id: str, batch_id: int, run_id: str, handles: Sequence[Handle]) -> Decided:
         """All of them become readable, and everything else that was written for the batch never does.

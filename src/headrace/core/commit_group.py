@@ -22,12 +22,15 @@ from headrace.wire.transaction_records import (
 )
 
 NO_BATCH: Final = -1
+GIVEN_UP: Final = "given up"
+"""In the place of the run that ended a batch job: its driver was taken for dead."""
 
 
 class Op(IntEnum):
     QUERY = 0
     COMMIT = 1
     ABORT = 2
+    ALIVE = 3
 
 
 class Handle(NamedTuple):

@@ -36,6 +36,17 @@ class SecondWrite(KafkaError):
         )
 
 
+class JobGivenUp(KafkaError):
+    """Nothing of it is ever read."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            ErrorCode.INVALID_TXN_STATE,
+            "the job is not committed: brokers have not heard of its driver for a minute, and took it for dead, so "
+            "that nobody waits for its rows. Nothing of it can be read: run it again",
+        )
+
+
 def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> None:
     """Of a stream. KafkaError: nothing was committed, or it is not known; Spark comes again with the same batch."""
     written = [message for message in messages if isinstance(message, Written)]
@@ -77,13 +88,15 @@ def commit_job(options: WriteOptions, messages: Messages) -> None:
     group = _group_of(written)
     if group is None:
         _say_what_is_not_promised(options, written)
-    if group is None or not handles:
+    if group is None or not (handles or any(message.outcome.is_skipped for message in written)):
         return
     at = door()
     decided = at.run(
         _decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max)
     )
     if decided.already:
+        if decided.run_id != group.run_id:
+            raise JobGivenUp
         log.info("job %s was committed before: that was not heard", group.query_id)
 
 

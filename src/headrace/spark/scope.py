@@ -2,9 +2,9 @@
 
 A checkpoint that is copied keeps its query's id. So by default the scope is made of where the checkpoint lies and the
 topic that is written: a copy counts for itself, and nothing of it is taken for what the original has written already.
-At which place a query first wrote a topic is kept by the brokers, for ever: one that turns up at another is not let in
-before somebody has said whether it was moved or copied. A query may write several topics, each under a scope of its
-own: whoever goes on with one of them is told the scope of that one.
+At which place a query was first seen, and at which it first wrote a topic, is kept by the brokers, for ever: one that
+turns up at another is not let in before somebody has said whether it was moved or copied. A query may write several
+topics, each under a scope of its own: whoever goes on with one of them is told the scope of that one.
 """
 
 import re
@@ -17,8 +17,8 @@ from headrace.core.transactional_id import SCOPE_FORM, is_scope
 from headrace.spark.option_values import OptionRefused
 
 PLACES = transactional_id.PLACES
-"""The scope under which the place of each query and topic is kept, as the run of its batch 0: whoever comes first
-writes it."""
+"""The scope under which the place of each query, and of each of its topics, is kept, as the run of its batch 0:
+whoever comes first writes it."""
 
 RESERVED = (PLACES, transactional_id.JOBS)
 """Scopes that nobody can be given."""
@@ -61,14 +61,20 @@ class MovedCheckpoint(OptionRefused):
 
 
 async def check_place(groups: CommitGroups, scope: Scope, query_id: str) -> None:
-    """MovedCheckpoint if the query wrote the topic at another place, unless a scope is given."""
+    """MovedCheckpoint if the query was seen at another place, or wrote the topic there, unless a scope is given."""
     if scope.place is None:
         return
     path = scope.path.replace(":", "%3A")[-_PATH_CHARS_MAX:]
     mine = f"{scope.place}.{'g' if scope.is_given else 'd'}.{scope.name}@{path}"
-    first = (await groups.commit(PLACES, f"{query_id}/{scope.topic}", 0, mine, [])).run_id or mine
-    marks, _, path = first.replace("%3A", ":").partition("@")
-    place, kind, name = marks.split(".", 2)
+    topic = f"{query_id}/{scope.topic}"
+    place, _, _, path = _read(await _first(groups, query_id, mine))
+    if place != scope.place and not scope.is_given and (await groups.last(PLACES, topic)).run_id is None:
+        raise MovedCheckpoint(
+            f"query {query_id} was first seen with its checkpoint at ...{path}, and now at {scope.path}, where it "
+            "writes what it has not written there: if the checkpoint was moved, or if it is a copy, give option "
+            "scope=<a name of its own>, the same after every restart, and it writes for itself"
+        )
+    place, kind, name, path = _read(await _first(groups, topic, mine))
     if scope.is_given or (place == scope.place and kind == "d"):
         return
     if place == scope.place:
@@ -82,6 +88,18 @@ async def check_place(groups: CommitGroups, scope: Scope, query_id: str) -> None
         f"was moved, give option scope={name} to go on where it was; if it is a copy, give option scope=<another "
         "name>, and it writes for itself"
     )
+
+
+async def _first(groups: CommitGroups, what: str, mine: str) -> str:
+    """Who comes first says where it is."""
+    return (await groups.commit(PLACES, what, 0, mine, [])).run_id or mine
+
+
+def _read(first: str) -> tuple[str, str, str, str]:
+    """The place, hashed; whether its scope was given, and which one that is; and the end of its path."""
+    marks, _, path = first.replace("%3A", ":").partition("@")
+    place, kind, name = marks.split(".", 2)
+    return place, kind, name, path
 
 
 def _plain(checkpoint: str) -> str:

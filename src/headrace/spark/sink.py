@@ -9,6 +9,7 @@ from headrace.client.outside import Outside
 from headrace.core.transactional_id import JOBS
 from headrace.spark import task
 from headrace.spark.committing import abort_batch, abort_job, commit_batch, commit_job
+from headrace.spark.job_keeping import keep_job, release_job
 from headrace.spark.messages import Written
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.stream_sink import write_batch
@@ -28,6 +29,7 @@ class JobSink(DataSourceArrowWriter):
         job = f"{Outside().random.bits(128):032x}"
         # Under an id that nobody has again no batches are counted, so that a scope says nothing of a job.
         self._group = Group(JOBS, job, 0, job)
+        self._kept = None if options.guarantee == "at_least_once" else keep_job(options.bootstrap, job)
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
         options = self._options
@@ -36,9 +38,13 @@ class JobSink(DataSourceArrowWriter):
         return Written(write_once(iterator, options, self._group, task.attempt(task.current())), self._group)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        commit_job(self._options, messages)
+        try:
+            commit_job(self._options, messages)
+        finally:
+            release_job(self._kept)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:  # noqa: ARG002  # Spark gives them
+        release_job(self._kept)
         abort_job(self._options, self._group)
 
 

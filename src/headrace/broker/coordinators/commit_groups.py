@@ -8,6 +8,7 @@ it was decided.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -17,7 +18,7 @@ from headrace.broker.coordinators.kept import Kept
 from headrace.broker.coordinators.queries import QUERIES_MAX, Queries, Query
 from headrace.broker.coordinators.state_log import Entry
 from headrace.core import transaction
-from headrace.core.commit_group import Decision, Handle, decision_entry, is_committable
+from headrace.core.commit_group import GIVEN_UP, Decision, Handle, decision_entry, is_committable
 from headrace.core.transaction import Transaction
 from headrace.core.transaction_log import entry_of
 from headrace.errors import ErrorCode
@@ -25,8 +26,12 @@ from headrace.errors import ErrorCode
 if TYPE_CHECKING:
     from headrace.broker.coordinators.transactions import Change, Transactions
 
+log = logging.getLogger(__name__)
+
 ANSWER_S_MAX: Final = 10.0
 """A driver that waited so long for its decision to be committed hears 15, and asks again: 51 until it is."""
+JOB_BATCH: Final = 0
+"""The only one of a batch job."""
 SLICE: Final = 200
 """Attempts that one turn of the loop looks at and writes out."""
 
@@ -75,6 +80,18 @@ class CommitGroups:
             return Outcome(index)
         query = self._queries.find(index, name)
         return Outcome(ErrorCode.NONE, last=None if query is None else query.last)
+
+    def alive(self, job: str) -> Outcome:
+        """The driver of a batch job lets it be known that it lives, and goes on with that until it is told that the job
+        is over."""
+        index = self._transactions.place_of(job)
+        if isinstance(index, ErrorCode):
+            return Outcome(index)
+        query = self._queries.find(index, job)
+        if query is not None and query.is_over(JOB_BATCH):
+            return Outcome(ErrorCode.NONE, decided=True, last=query.last)
+        self._queries.living.heard(index, job)
+        return Outcome(ErrorCode.NONE)
 
     async def commit(self, asked: Batch) -> Outcome:
         """The attempts' records become readable, all of them, or nothing changes. It may be asked again."""
@@ -127,6 +144,17 @@ class CommitGroups:
                 is_written = True
         told = self.last(asked.query)
         return told if is_written else self._from_memory(told)
+
+    async def give_up_silent_jobs(self) -> None:
+        """It is decided that nothing of them is ever read, as drivers do that abort: so a driver that lives after all
+        cannot commit a part of its job."""
+        for index, job in self._queries.living.silent():
+            outcome = await self.commit(Batch(job, JOB_BATCH, GIVEN_UP, ()))
+            if outcome.error:
+                return  # it is tried again in the next round, as are the others
+            self._queries.living.over(index, job)
+            if not outcome.decided:
+                log.warning("the driver of job %r has not been heard of for long: the job is given up", job)
 
     def _from_memory(self, told: Outcome) -> Outcome:
         """That something is not open, or not known: it may be, at a node that coordinates by now. What is over needs no

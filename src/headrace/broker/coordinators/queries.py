@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.kept import Kept
+from headrace.broker.coordinators.living_jobs import LivingJobs
 from headrace.core import transaction
 from headrace.core.commit_group import Decision, decision_tombstone, is_over, read_decision
 from headrace.core.transaction import RESTING, Claim, State, Transaction
@@ -60,6 +61,7 @@ class Queries:
         """Open, at batches that are over: they are about to be aborted."""
         self._finished: dict[Kept, None] = {}
         """At rest, at batches that are over: nobody needs them any more."""
+        self.living = LivingJobs()
         self.superseded = 0
 
     def __len__(self) -> int:
@@ -102,6 +104,7 @@ class Queries:
 
     def begin(self, index: int) -> None:
         self._queries[index] = {}
+        self.living.begin(index)
 
     def replay(self, index: int, key: Buffer | None, value: Buffer | None) -> None:
         read = read_decision(key, value)
@@ -115,6 +118,7 @@ class Queries:
             query.last, query.asked_ms = decision, self._broker.clock.wall_ms()
 
     def ended(self, index: int) -> None:
+        self.living.ended(index)
         for query in self._queries.pop(index, {}).values():
             for kept in (kept for attempts in query.attempts.values() for kept in attempts):
                 self._superseded.pop(kept, None)

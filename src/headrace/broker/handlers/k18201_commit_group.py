@@ -1,5 +1,5 @@
 """CommitGroup, version 0: the transactions of all tasks of a Spark batch are committed together, once. Or aborted; or
-somebody asks which batch was the last. See commit_groups. Headrace's own.
+somebody asks which batch was the last, or says that the driver of a batch job lives. See commit_groups. Headrace's own.
 """
 
 from headrace.broker.broker import Broker
@@ -10,7 +10,7 @@ from headrace.broker.requests import Request
 from headrace.core.acl import Operation
 from headrace.core.commit_group import NO_BATCH, Handle, Op, fault_of, fault_of_batch
 from headrace.core.transaction import Claim
-from headrace.core.transactional_id import query_key
+from headrace.core.transactional_id import JOBS, query_key
 from headrace.errors import ErrorCode
 from headrace.wire.messages.commit_group import CommitGroupRequest, CommitGroupResponse
 
@@ -24,7 +24,9 @@ async def handle(broker: Broker, request: Request[CommitGroupRequest]) -> Commit
     fault = fault_of(body.scope, body.query_id)
     if fault is None and body.op not in tuple(Op):
         fault = f"there is no operation {body.op}"
-    if fault is None and body.op != Op.QUERY:
+    if fault is None and body.op == Op.ALIVE and body.scope != JOBS:
+        fault = "only drivers of batch jobs say that they live"
+    if fault is None and body.op in (Op.COMMIT, Op.ABORT):
         fault = fault_of_batch(body.scope, body.query_id, body.batch_id, body.run_id, handles)
     if fault is not None:
         return CommitGroupResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=fault)
@@ -36,6 +38,8 @@ async def handle(broker: Broker, request: Request[CommitGroupRequest]) -> Commit
     groups = broker.transactions.groups
     if body.op == Op.QUERY:
         return _answer(groups.last(query))
+    if body.op == Op.ALIVE:
+        return _answer(groups.alive(query))
     batch = Batch(query, body.batch_id, body.run_id, handles)
     return _answer(await (groups.commit(batch) if body.op == Op.COMMIT else groups.abort(batch)))
 

@@ -13,7 +13,7 @@ class GroupHandle(Struct):
 
 
 class CommitGroupRequest(Message, api=18201, versions=(0, 0), flexible=0):
-    """`op`: 0 query, 1 commit, 2 abort. A query names scope and query id only."""
+    """`op`: 0 query, 1 commit, 2 abort, 3 the driver of a batch job lives. 0 and 3 name scope and query id only."""
 
     op: Int8
     scope: String
