@@ -76,6 +76,13 @@ class Observer:
             and len({(hosted.log_end_offset, hosted.high_watermark) for hosted in found}) == 1
         )
 
+    async def until_informed(self) -> None:
+        """Until every node has heard of what the metadata store holds now: what was slow when faults ended may still be
+        on its way."""
+        rev = self._world.truth.rev
+        while not all(_known_rev(node) >= rev for node in self._world.nodes):
+            await self._world.passing(0.25)
+
     def add_replicas(self, partitions: Sequence[TopicPartition]) -> None:
         """What all have on their own disks; where it is the whole log, they begin at the same offset too."""
         for partition in partitions:
@@ -103,6 +110,10 @@ def _led_by(node: SimNode) -> list[Hosted]:
     if node.node is None or node.node.broker is None:
         return []
     return [hosted for hosted in node.node.broker.partitions if hosted.is_leading]
+
+
+def _known_rev(node: SimNode) -> int:
+    return -1 if node.node is None or node.node.broker is None else node.node.broker.image.rev
 
 
 def find(node: SimNode, partition: TopicPartition) -> Hosted | None:

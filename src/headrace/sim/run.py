@@ -318,6 +318,7 @@ class Run:
         everything = [*self.partitions, *self.transacted, *self.batched, *self.owned]
         await self.observer.until_in_sync(everything)
         await clients.read_everything(self.work, outside)
+        await self.observer.until_informed()
         async with Admin(self.world.bootstrap, outside=outside) as admin:
             await clients.find_topics(self.history, admin)
         self.observer.add_replicas(everything)
