@@ -276,5 +276,7 @@ def test_a_coordinator_that_was_cut_off_refuses_no_batch_of_which_another_one_kn
         known = await asked(trio, Op.COMMIT, 4, [], at=old)
         assert (known.error_code, known.decided) == (0, True)
         assert (await asked(trio, Op.COMMIT, 5, [task], at=task.at)).error_code == 0
+        assert (await asked(trio, Op.QUERY, at=task.at)).last_committed == 5
+        assert (await asked(trio, Op.QUERY, at=old)).error_code == ErrorCode.NOT_COORDINATOR
 
     run(scenario)

@@ -1,16 +1,18 @@
 """What a coordinator forgets of Spark queries, and when."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
+from headrace.broker.coordinators.kept import Kept
 from headrace.broker.coordinators.queries import JOB_KEPT_TIMES
 from headrace.core.commit_group import Op
 from headrace.core.transactional_id import JOBS, PLACES
 from headrace.wire.messages.commit_group import CommitGroupRequest, CommitGroupResponse
 from tests.broker.batch_driver import QUERY, SCOPE, Task, committed, last_committed, written
 from tests.broker.trio import Scenario, Trio, play
-from tests.broker.txn_owner import SETTINGS, Owner, coordinator_of, make_ready
+from tests.broker.txn_owner import SETTINGS, Owner, coordinator_of, first_of, make_ready, settled
 
 LASTS_S_MAX = 20
 """Of a transaction."""
@@ -67,6 +69,28 @@ def test_a_batch_job_is_forgotten_when_none_of_its_tasks_can_be_left_and_a_query
         assert await queries_at_coordinator(trio) == {f"hr1:{SCOPE}:{QUERY}": 1}
         trio.world.nodes[await coordinator_of(trio) - 1].kill()
         assert await queries_at_coordinator(trio) == {f"hr1:{SCOPE}:{QUERY}": 0}
+
+    run(scenario, {"transaction.max.timeout.ms": str(LASTS_S_MAX * 1_000)})
+
+
+def test_aborted_attempts_of_a_query_that_fails_again_and_again_are_forgotten_soon() -> None:
+    """Each start of it leaves one for each task, under ids that nobody ever uses again."""
+
+    async def scenario(trio: Trio) -> None:
+        transactions = trio.broker(await coordinator_of(trio)).transactions
+        waiting, ordinary = Task(trio, 7, 1), Owner(trio)
+        for owner in (waiting, ordinary):
+            assert await settled(partial(owner.init, timeout_ms=10_000)) == 0
+        assert await settled(lambda: first_of(ordinary.add(0))) == 0
+        assert await settled(lambda: ordinary.end(commit=False)) == 0
+        for run_id in ("run-1", "run-2"):
+            failed = await written(trio, 7, b"1", run=run_id, timeout_ms=1_000)
+            assert await settled(partial(failed.end, commit=False)) == 0
+        assert len(transactions) == 4
+        await trio.until(lambda: len(transactions) == 2)
+        assert isinstance(transactions.find(ordinary.id), Kept)
+        assert await settled(lambda: first_of(waiting.add(0))) == 0  # it had only begun late
+        assert not await committed(trio, 7, waiting)
 
     run(scenario, {"transaction.max.timeout.ms": str(LASTS_S_MAX * 1_000)})
 

@@ -1,7 +1,12 @@
 """Batch jobs whose drivers say that they live: one whose driver falls silent holds nobody back."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from headrace.broker.coordinators.commit_groups import Batch, CommitGroups, Outcome
 from headrace.broker.coordinators.kept import Kept
 from headrace.broker.coordinators.living_jobs import ROUND_MS, ROUNDS_MAX, LivingJobs
 from headrace.core.commit_group import GIVEN_UP, Op
@@ -135,3 +140,29 @@ def test_a_node_that_stood_still_has_missed_one_round_however_long_that_was() ->
     assert jobs.silent() == jobs.silent() == [(0, JOB)]  # until it is over
     jobs.over(0, JOB)
     assert jobs.silent() == []
+
+
+async def test_a_partition_that_takes_no_records_keeps_no_job_of_another_one_alive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    living = LivingJobs()
+    for index in range(2):
+        living.begin(index)
+        for number in range(2):
+            living.heard(index, f"{index}.{number}")
+    asked_for: list[str] = []
+
+    async def commit(_: CommitGroups, batch: Batch) -> Outcome:
+        asked_for.append(batch.query)
+        is_refusing = batch.query.startswith("0.")
+        return Outcome(ErrorCode.COORDINATOR_NOT_AVAILABLE if is_refusing else ErrorCode.NONE)
+
+    monkeypatch.setattr(CommitGroups, "commit", commit)
+    nobody: Any = None
+    queries: Any = SimpleNamespace(living=living)
+    groups = CommitGroups(nobody, nobody, queries)
+    for _ in range(ROUNDS_MAX + 1):
+        await groups.give_up_silent_jobs()
+    assert asked_for == ["0.0", "1.0", "1.1"]
+    await groups.give_up_silent_jobs()
+    assert asked_for[3:] == ["0.0"]

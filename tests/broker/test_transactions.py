@@ -11,6 +11,7 @@ from headrace.broker.handlers import k24_add_partitions_to_txn
 from headrace.core import transaction
 from headrace.core.internal_topics import TRANSACTION_STATE
 from headrace.core.transaction import Claim, State
+from headrace.core.transactional_id import attempt_id
 from headrace.errors import ErrorCode
 from headrace.net.peer import PeerLost
 from headrace.wire.messages.transactions import (
@@ -127,12 +128,13 @@ def test_a_transaction_whose_producer_is_gone_ends_by_itself() -> None:
     run(scenario)
 
 
-def test_a_first_question_meets_a_disk_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("transactional_id", [ID, attempt_id("jobs", "query", 0, 0, "run", 0)])
+def test_a_first_question_meets_a_disk_that_fails(transactional_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which ends the leadership within the very question: the producer hears of it, and finds the next coordinator."""
 
     async def scenario(trio: Trio) -> None:
         await make_ready(trio)
-        owner = Owner(trio)
+        owner = Owner(trio, transactional_id)
         owner.at = await coordinator_of(trio)
         failing = trio.partition(owner.at, 0, TRANSACTION_STATE)
 

@@ -24,6 +24,8 @@ from headrace.wire.transaction_records import (
 NO_BATCH: Final = -1
 GIVEN_UP: Final = "given up"
 """In the place of the run that ended a batch job: its driver was taken for dead."""
+ABORTED: Final = "aborted"
+"""The same: its driver has given it up."""
 
 
 class Op(IntEnum):

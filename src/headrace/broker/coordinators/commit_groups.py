@@ -79,7 +79,7 @@ class CommitGroups:
         if isinstance(index, ErrorCode):
             return Outcome(index)
         query = self._queries.find(index, name)
-        return Outcome(ErrorCode.NONE, last=None if query is None else query.last)
+        return self._from_memory(Outcome(ErrorCode.NONE, last=None if query is None else query.last))
 
     def alive(self, job: str) -> Outcome:
         """The driver of a batch job lets it be known that it lives, and goes on with that until it is told that the job
@@ -91,7 +91,7 @@ class CommitGroups:
         if query is not None and query.is_over(JOB_BATCH):
             return Outcome(ErrorCode.NONE, decided=True, last=query.last)
         self._queries.living.heard(index, job)
-        return Outcome(ErrorCode.NONE)
+        return self._from_memory(Outcome(ErrorCode.NONE))
 
     async def commit(self, asked: Batch) -> Outcome:
         """The attempts' records become readable, all of them, or nothing changes. It may be asked again."""
@@ -121,7 +121,6 @@ class CommitGroups:
 
     async def abort(self, asked: Batch) -> Outcome:
         """The attempts are aborted that are still as the driver knew them. A decision is never undone."""
-        is_written = False
         for at in range(0, max(len(asked.handles), 1), SLICE):
             found = self._undecided(asked)
             if isinstance(found, Outcome):
@@ -141,24 +140,26 @@ class CommitGroups:
                 error = await self._write(index, changes)
                 if error:
                     return Outcome(error)
-                is_written = True
-        told = self.last(asked.query)
-        return told if is_written else self._from_memory(told)
+        return self.last(asked.query)
 
     async def give_up_silent_jobs(self) -> None:
         """It is decided that nothing of them is ever read, as drivers do that abort: so a driver that lives after all
         cannot commit a part of its job."""
+        refusing: set[int] = set()
         for index, job in self._queries.living.silent():
+            if index in refusing:
+                continue
             outcome = await self.commit(Batch(job, JOB_BATCH, GIVEN_UP, ()))
             if outcome.error:
-                return  # it is tried again in the next round, as are the others
+                refusing.add(index)  # it is tried again in the next round, as are the others of this partition
+                continue
             self._queries.living.over(index, job)
             if not outcome.decided:
                 log.warning("the driver of job %r has not been heard of for long: the job is given up", job)
 
     def _from_memory(self, told: Outcome) -> Outcome:
-        """That something is not open, or not known: it may be, at a node that coordinates by now. What is over needs no
-        lease, for it stays so."""
+        """That something is not open, or not known, or the last: a node that coordinates by now may know of more. What
+        is over needs no lease, for it stays so."""
         return told if self._broker.controller.lease_valid() else Outcome(ErrorCode.NOT_COORDINATOR)
 
     # Decisions.

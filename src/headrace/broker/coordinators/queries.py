@@ -157,7 +157,8 @@ class Queries:
 
     def dropped(self, kept: Kept) -> None:
         attempt = kept.attempt
-        query = None if attempt is None else self._queries[kept.index].get(attempt.query)
+        # A disk that fails just now has ended the leadership.
+        query = None if attempt is None else self._queries.get(kept.index, {}).get(attempt.query)
         if attempt is None or query is None:
             return
         self._finished.pop(kept, None)

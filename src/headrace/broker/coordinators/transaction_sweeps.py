@@ -9,7 +9,10 @@ from typing import Final
 from headrace.broker.broker import Broker
 from headrace.broker.coordinators.kept import Kept
 from headrace.broker.coordinators.queries import Query
+from headrace.broker_config import BrokerConfig
+from headrace.core.transaction import State, Transaction
 from headrace.core.transaction_log import tombstone_of
+from headrace.core.transactional_id import Attempt
 from headrace.errors import ErrorCode
 
 SLICE: Final = 500
@@ -32,14 +35,14 @@ async def forget_expired(broker: Broker) -> None:
     transactions = broker.transactions
     every = list(transactions)
     for at in range(0, len(every), SLICE):
-        now_ms, expiration_ms = broker.clock.wall_ms(), broker.config.transactional_id_expiration_ms
+        now_ms = broker.clock.wall_ms()
         by_index: dict[int, list[Kept]] = {}
         for kept in every[at : at + SLICE]:
             known = kept.transaction
             if (
                 known is not None
                 and not kept.is_pending
-                and known.is_expired(now_ms, expiration_ms)
+                and known.is_expired(now_ms, _kept_ms(broker.config, kept.attempt, known))
                 and transactions.find(kept.transactional_id) is kept
             ):
                 by_index.setdefault(kept.index, []).append(kept)
@@ -75,6 +78,15 @@ async def forget_queries(broker: Broker) -> None:
         for index, due in by_index.items():
             queries.forget(index, due)
         await asyncio.sleep(0)
+
+
+def _kept_ms(config: BrokerConfig, attempt: Attempt | None, known: Transaction) -> int:
+    """Attempts that were aborted are never taken up again. A query that fails and is started again, and again, leaves
+    as many as it has tasks each time: kept for days they would leave no room for anybody else's."""
+    kept_ms = config.transactional_id_expiration_ms
+    if attempt is None or known.state is not State.COMPLETE_ABORT:
+        return kept_ms
+    return min(kept_ms, config.transaction_max_timeout_ms)
 
 
 def _forget(broker: Broker, index: int, expired: list[Kept]) -> ErrorCode:
