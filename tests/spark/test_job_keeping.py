@@ -26,6 +26,8 @@ from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, rea
 
 __all__ = ["spark"]
 ROUND_S = 0.2
+NOBODY = 0x3FFFFFFF
+"""No process has such an id."""
 
 
 @pytest.fixture
@@ -118,6 +120,16 @@ def test_a_job_whose_driver_lives_is_committed_however_long_it_takes(cluster: Cl
     until(lambda: not keeper.runs)  # it was told that the job is over
 
 
+@pytest.mark.usefixtures("spark")
+def test_a_job_without_rows_is_over_too_and_its_driver_is_not_taken_for_dead(cluster: Cluster) -> None:
+    job = sink(cluster.bootstrap)
+    written = wrote(job.write(batches([])))
+    assert written.group is not None
+    assert not hear_once(cluster, written.group.query_id)
+    job.commit([written])
+    assert hear_once(cluster, written.group.query_id)
+
+
 def test_of_a_job_whose_driver_was_taken_for_dead_nothing_is_read_and_nobody_waits(
     cluster: Cluster, spark: Spark
 ) -> None:
@@ -136,6 +148,39 @@ def test_of_a_job_whose_driver_was_taken_for_dead_nothing_is_read_and_nobody_wai
             pickled(job).commit(messages)
     job.abort(both)
     assert readable(cluster.bootstrap) == [b"after it"]
+
+
+def test_a_job_that_is_committed_is_so_when_the_process_beside_the_driver_has_heard_of_it_first(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Both remove the file that says that the job runs, at the same time: whoever is late must not call it failed."""
+    remove = os.unlink
+
+    def too_late(path: str) -> None:
+        remove(path)
+        remove(path)
+
+    monkeypatch.setattr(os, "unlink", too_late)
+    sign = tmp_path / "sign"
+    sign.touch()
+    job_keeping.release_job(str(sign))
+    sign.touch()
+    job_keeper.main("127.0.0.1:1", "job", str(sign), str(NOBODY))
+    assert not sign.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+def test_a_driver_that_is_dead_is_so_though_nobody_has_asked_how_it_ended(
+    daemon: subprocess.Popen[bytes], tmp_path: Path
+) -> None:
+    """As in a container whose first process takes no notice of others' children."""
+    sign = tmp_path / "sign"
+    sign.touch()
+    watch = job_keeper.Watch(str(sign), daemon.pid)
+    assert watch.is_needed()
+    daemon.kill()
+    until(lambda: not watch.is_needed())
+    assert daemon.returncode is None
 
 
 def test_a_process_beside_the_driver_ends_with_the_job_or_the_driver(

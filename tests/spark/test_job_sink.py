@@ -11,6 +11,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
 
 from headrace.client import Admin, CommitGroups, Consumer, Producer
+from headrace.client.errors import TimedOut
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
 from headrace.spark.data_source import HeadraceDataSource
@@ -66,6 +67,30 @@ def test_a_job_that_lost_a_message_is_not_committed(cluster: Cluster) -> None:
         job.commit(messages)
     job.abort(messages)
     assert readable(cluster.bootstrap) == []
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_a_job_whose_commit_is_not_answered_is_not_called_failed_and_its_end_is_told(
+    is_committed: bool, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who took it for failed would run it again, and have its rows twice."""
+    job = sink(cluster)
+    written = wrote(job.write(batches([b"x"])))
+    commit = CommitGroups.commit
+
+    async def unanswered(groups: CommitGroups, *asked: Any) -> None:
+        if is_committed:
+            await commit(groups, *asked)
+        raise TimedOut("nobody answered")
+
+    with monkeypatch.context() as cut:
+        cut.setattr(CommitGroups, "commit", unanswered)
+        with pytest.raises(KafkaError, match="not known whether the job is committed: nobody"):
+            job.commit([written])
+    job.abort([written])
+    assert readable(cluster.bootstrap) == [b"x"] * is_committed
+    assert ("is committed, whatever else is told" in caplog.text) == is_committed
 
 
 @pytest.mark.usefixtures("spark")

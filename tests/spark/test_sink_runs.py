@@ -112,14 +112,24 @@ def test_an_older_checkpoint_is_refused_before_its_rows_are_taken_for_written(
     )
 
 
-def test_only_the_first_batch_of_a_run_can_have_been_written_by_another_one(query: Queries) -> None:
-    """One that lives and is displaced may have gone on meanwhile."""
-    one, two = query("run1"), query("run2", started_ms=2_000)
+def test_only_the_first_batch_of_a_run_and_the_last_one_written_can_have_been_written_by_another_one(
+    broker: Cluster, topic: str, query: Queries
+) -> None:
+    """Of one that lives, too: it may have gone on meanwhile. Who comes with an older checkpoint must not be told that
+    its rows are written: its first batch may be its only one."""
+    one, behind, two = query("run1"), query("run2"), query("run3")
     for batch_id in range(3):
         one.commit(one.batch(batch_id), batch_id)
-    two.commit(two.batch(1), 1)
-    with pytest.raises(OlderCheckpoint):
-        two.commit(two.batch(2), 2)
+    with pytest.raises(OlderCheckpoint, match=r"batch 1 of .* comes, and batch 2 was written before, by run run1"):
+        behind.commit(behind.batch(1), 1)
+    with pytest.raises(NewerDriver):
+        one.commit(one.batch(3), 3)
+    two.commit(two.batch(2), 2)
+    two.commit(two.batch(3), 3)
+    expected = [*((n, b"run1") for n in range(3)), (3, b"run3")]
+    assert readable(broker.bootstrap, topic) == sorted(
+        b"%d.%d %s" % (n, at, who) for n, who in expected for at in (0, 1)
+    )
 
 
 def test_a_copied_checkpoint_is_refused_until_somebody_says_what_it_is(

@@ -6,6 +6,8 @@ import socket
 from collections.abc import Sequence
 
 from headrace.client.commit_group import BatchRefused, CommitGroups, Decided, Handle
+from headrace.client.errors import NotReachable, TimedOut
+from headrace.core.commit_group import ABORTED
 from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.door import door
 from headrace.spark.driver_claims import Driver, DriverClaims, OlderCheckpoint
@@ -47,6 +49,17 @@ class JobGivenUp(KafkaError):
         )
 
 
+class JobInDoubt(KafkaError):
+    """Whoever takes it for failed and runs it again may write its rows twice."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(
+            error.code,
+            f"it is not known whether the job is committed: {error.message}. All of its rows will be readable, or none "
+            "of them: look into the topic before you run it again",
+        )
+
+
 def commit_batch(options: WriteOptions, messages: Messages, batch_id: int) -> None:
     """Of a stream. KafkaError: nothing was committed, or it is not known; Spark comes again with the same batch."""
     written = [message for message in messages if isinstance(message, Written)]
@@ -84,16 +97,19 @@ def commit_job(options: WriteOptions, messages: Messages) -> None:
     written = [message for message in messages if isinstance(message, Written)]
     if len(written) < len(messages):
         raise _unfit(f"{len(messages) - len(written)} tasks have not told what they wrote")
-    handles = _handles(written)
     group = _group_of(written)
     if group is None:
         _say_what_is_not_promised(options, written)
-    if group is None or not (handles or any(message.outcome.is_skipped for message in written)):
         return
+    # Without rows too: else brokers wait for more of it, and then take its driver for dead.
+    handles = _handles(written)
     at = door()
-    decided = at.run(
-        _decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max)
-    )
+    try:
+        decided = at.run(
+            _decide(groups_of(at, options.bootstrap), group, group.run_id, handles, options.transaction_ms_max)
+        )
+    except (NotReachable, TimedOut) as error:
+        raise JobInDoubt(error) from error
     if decided.already:
         if decided.run_id != group.run_id:
             raise JobGivenUp
@@ -107,8 +123,12 @@ def abort_job(options: WriteOptions, group: Group) -> None:
         return
     try:
         at = door()
-        if offers_groups(at, options.bootstrap):
-            at.run(groups_of(at, options.bootstrap).commit(*group, []))
+        if not offers_groups(at, options.bootstrap):
+            return
+        ended = group._replace(run_id=ABORTED)
+        decided = at.run(groups_of(at, options.bootstrap).commit(*ended, []))
+        if decided.already and decided.run_id == group.run_id:  # the answer to that was lost
+            log.warning("job %s is committed, whatever else is told: all of its rows can be read", group.query_id)
     except KafkaError as error:
         log.warning("transactions are left to time out: %s", error)
 
@@ -162,9 +182,11 @@ async def _decide(
 
 def _check_who_did(decided: Decided, group: Group, mine: RunName, is_first: bool) -> None:
     """Of a batch that had been committed before. That is well if this very call did it, whose answer was lost, or if it
-    is the first one of a run: Spark does a batch again of which it does not know the end, and no other one."""
+    is the first one of a run, and the last that was written: Spark does a batch again of which it does not know the
+    end, and no other one. Whoever lived and was displaced may have gone on meanwhile: it stops nevertheless, and who is
+    started again goes on behind it."""
     did = read_run_name(decided.run_id)
-    if did.run_id != mine.run_id and not is_first:
+    if did.run_id != mine.run_id and (not is_first or decided.last_committed > group.batch_id):
         raise OlderCheckpoint(group, decided.last_committed, did)
     if did.run_id == mine.run_id and did.write != mine.write and decided.last_committed == group.batch_id:
         raise SecondWrite(group)

@@ -7,6 +7,7 @@ over.
 import os
 import sys
 import time
+from contextlib import suppress
 
 QUIET_S = 5.0
 """Most jobs are over by then, and cost nothing but this."""
@@ -42,7 +43,16 @@ def _lives(process_id: int) -> bool:
         return False
     except PermissionError:
         pass
-    return True
+    return not _is_defunct(process_id)
+
+
+def _is_defunct(process_id: int) -> bool:
+    """It is dead, and nobody has asked how it ended: in a container the first process may never do so."""
+    try:
+        with open(f"/proc/{process_id}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+    except OSError:
+        return False  # not on Linux, or it is gone just now, which the next look finds
 
 
 def keep(bootstrap: str, job: str, watch: Watch) -> None:
@@ -71,7 +81,7 @@ def main(bootstrap: str, job: str, sign: str, process_id: str) -> None:
         if watch.passes(QUIET_S):
             keep(bootstrap, job, watch)
     finally:
-        if os.path.exists(sign):
+        with suppress(FileNotFoundError):
             os.unlink(sign)
 
 

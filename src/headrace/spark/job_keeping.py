@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
@@ -42,5 +43,6 @@ def keep_job(bootstrap: str, job: str) -> str | None:
 
 def release_job(sign: str | None) -> None:
     """It is over, as far as its driver is concerned."""
-    if sign is not None and os.path.exists(sign):
-        os.unlink(sign)
+    if sign is not None:
+        with suppress(FileNotFoundError):  # the keeper has heard of it just now, and was first
+            os.unlink(sign)

@@ -14,6 +14,7 @@ from headrace.spark.messages import Written
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.stream_sink import write_batch
 from headrace.spark.task import Group
+from headrace.spark.worker_memory import keep_what_is_loaded
 from headrace.spark.write_options import WriteOptions
 from headrace.spark.writing import guarantee_of, write_at_least_once, write_once
 
@@ -38,6 +39,7 @@ class JobSink(DataSourceArrowWriter):
         return Written(write_once(iterator, options, self._group, task.attempt(task.current())), self._group)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        keep_what_is_loaded()
         try:
             commit_job(self._options, messages)
         finally:
@@ -59,6 +61,7 @@ class ForeachBatchSink(DataSourceArrowWriter):
         return write_batch(iterator, self._options)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        keep_what_is_loaded()
         commit_batch(self._options, messages, self._batch_id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
