@@ -1,7 +1,8 @@
 """How replicas and segments are cut so that they can be compared, and what is told of them."""
 
+import asyncio
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -9,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.cli import output, pipeline
-from headrace.pipeline.replica_reading import TIER, Piece, Segment
+from headrace.client.cluster import Cluster
+from headrace.client.descriptions import PartitionDescription
+from headrace.pipeline.replica_reading import LATEST, TIER, Piece, Segment, Topic
 from headrace.pipeline.verify import tasks_of
-from headrace.pipeline.verify_parts import Held, PartitionPlan, check_reach, cut
+from headrace.pipeline.verify_parts import Held, PartitionPlan, Plan, check_reach, cut
+from headrace.pipeline.verify_plan import look_at
 from headrace.pipeline.verify_report import Found, Report, Row
+from headrace.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
+from headrace.wire.messages.offsets import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
 from tests.tier.rows import row
 
 
@@ -24,6 +35,32 @@ def plan(*held: tuple[int, int]) -> PartitionPlan:
 
 def segments(*edges: int) -> list[Piece]:
     return [Piece(0, TIER, start, end) for start, end in pairwise(edges)]
+
+
+class Waiting:
+    """Nodes whose logs end at 7; how long each fetch of their ends may wait is noted."""
+
+    def __init__(self) -> None:
+        self.waits_ms: list[int] = []
+
+    async def ask(self, request: FetchRequest | ListOffsetsRequest, *_: object) -> FetchResponse | ListOffsetsResponse:
+        if isinstance(request, ListOffsetsRequest):
+            is_end = request.topics[0].partitions[0].timestamp == LATEST
+            answer = ListOffsetsPartitionResponse(partition_index=0, offset=7 if is_end else 0)
+            return ListOffsetsResponse(topics=[ListOffsetsTopicResponse(name="t", partitions=[answer])])
+        assert request.topics[0].partitions[0].fetch_offset == 7
+        self.waits_ms.append(request.max_wait_ms)
+        told = PartitionData(partition_index=0, high_watermark=7, log_start_offset=0, records=None)
+        return FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[told])])
+
+
+def test_a_plan_does_not_wait_for_records_behind_the_ends_of_logs() -> None:
+    nodes = Waiting()
+    topic = Topic("127.0.0.1:1", "t", bytes(16), is_compacted=False, timeout_ms=1_000)
+    told = PartitionDescription(0, 1, 3, [1, 2, 3], [1, 2], [])
+    found = asyncio.run(look_at(cast(Cluster, nodes), Plan(topic, [], []), told))
+    assert found.held == [Held(1, True, 0, 7), Held(2, True, 0, 7), Held(3, False, 0, 7)]
+    assert nodes.waits_ms == [0, 0, 0]
 
 
 RANGES = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda both: (min(both), max(both)))

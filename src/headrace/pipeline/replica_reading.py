@@ -144,12 +144,14 @@ async def _fetched(cluster: Cluster, topic: Topic, piece: Piece, checks: BatchCh
         stretch.note("missing", at, f"node {piece.node} shows nothing from offset {at} on")
 
 
-async def fetch(cluster: Cluster, topic: Topic, node: int, partition: int, offset: int) -> PartitionData:
+async def fetch(
+    cluster: Cluster, topic: Topic, node: int, partition: int, offset: int, wait_ms: int = WAIT_MS
+) -> PartitionData:
     asked = FetchPartition(partition=partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
     request = FetchRequest(
         replica_id=DEBUGS,
         replica_state=ReplicaState(replica_id=DEBUGS),
-        max_wait_ms=WAIT_MS,
+        max_wait_ms=wait_ms,
         min_bytes=1,
         max_bytes=FETCH_BYTES,
         topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])],

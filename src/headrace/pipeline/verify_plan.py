@@ -33,6 +33,8 @@ from headrace.tier.store import ObjectMissing, Refused, StoreUnavailable
 
 Settings = dict[str, str | None]
 MANIFEST_TRIES = 10
+AT_ONCE = 0
+"""Milliseconds. Behind the end of a log there is nothing to wait for, and there may be thousands of them."""
 
 
 async def make_plan(bootstrap: str, name: str, store: str | None, piece_bytes: int, timeout_ms: int) -> Plan:
@@ -93,7 +95,7 @@ async def look_at(cluster: Cluster, plan: Plan, told: PartitionDescription) -> P
     try:
         begin, end = await ends(cluster, topic, told.leader, index)
         # Asked before followers are: they have all that was committed then.
-        watermark = await fetch(cluster, topic, told.leader, index, end)
+        watermark = await fetch(cluster, topic, told.leader, index, end, AT_ONCE)
         if watermark.error_code:
             raise KafkaError(watermark.error_code, f"node {told.leader} does not show the partition that it leads")
     except KafkaError as error:
@@ -116,7 +118,7 @@ async def look_at(cluster: Cluster, plan: Plan, told: PartitionDescription) -> P
 
 async def _follower(cluster: Cluster, topic: Topic, partition: PartitionPlan, node: int, is_in_sync: bool) -> Held:
     begin, end = await ends(cluster, topic, node, partition.partition)
-    known = await fetch(cluster, topic, node, partition.partition, end)
+    known = await fetch(cluster, topic, node, partition.partition, end, AT_ONCE)
     if known.error_code:
         raise KafkaError(known.error_code, f"node {node} does not show its replica")
     # Who is not in sync may have records that are not in its leader's log, behind what it knows to be committed.
