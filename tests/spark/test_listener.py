@@ -4,13 +4,17 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.client import Admin
+import pytest
+
+from headrace.client import Admin, Producer
 from headrace.client.group_admin import Committed
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
+from headrace.spark.ages import ages_s
 from headrace.spark.group_offsets import commit_group_offsets
 from headrace.spark.lag import SEEN_MAX, Lag, LagClock
 from headrace.spark.listener import GroupListener, QueryLag
+from headrace.system import SystemClock
 from headrace.testing import Cluster
 from tests.spark.filling import make_topic
 
@@ -29,7 +33,12 @@ class Heard:
         self.now_s = 100.0
         self.refuses = False
         self.listener = GroupListener(
-            "h:1", on_lag=self.lags.append, commit=self._commit, now_s=lambda: self.now_s, **settings
+            "h:1",
+            on_lag=self.lags.append,
+            commit=self._commit,
+            ages=lambda _bootstrap, _offsets: {},
+            now_s=lambda: self.now_s,
+            **settings,
         )
 
     def _commit(self, bootstrap: str, group: str, offsets: Any) -> None:
@@ -45,6 +54,33 @@ def test_lag_is_counted_in_records_and_from_when_there_was_more_to_read() -> Non
     assert clock.lag({T0: 10}, {T0: 30}, 104.0) == {T0: Lag(20, 3.0)}
     assert clock.lag({T0: 20}, {T0: 30}, 106.0) == {T0: Lag(10, 2.0)}
     assert clock.lag({T0: 30}, {T0: 30}, 109.0) == {T0: Lag(0, 0.0)}
+
+
+def test_what_was_there_before_the_clock_has_the_age_of_its_record() -> None:
+    asked: list[Any] = []
+
+    def ages(offsets: Any) -> dict[TopicPartition, float]:
+        asked.append(dict(offsets))
+        return {T0: 3600.0}
+
+    clock = LagClock(ages)
+    assert clock.lag({T0: 10, T1: 5}, {T0: 30, T1: 5}, 100.0) == {T0: Lag(20, 3600.0), T1: Lag(0, 0.0)}
+    assert asked == [{T0: 10}]
+    assert clock.lag({T0: 30, T1: 5}, {T0: 40, T1: 5}, 101.0)[T0] == Lag(10, 0.0)
+    assert clock.lag({T0: 30, T1: 5}, {T0: 40, T1: 5}, 104.0)[T0] == Lag(10, 3.0)
+    assert len(asked) == 1  # of what came since, the clock itself knows
+
+
+async def test_an_age_is_that_of_the_first_record_that_is_not_read() -> None:
+    hour_ms = 3_600_000
+    now_ms = SystemClock().wall_ms()
+    async with Cluster() as cluster:
+        await asyncio.to_thread(make_topic, cluster.bootstrap, "t", 2)
+        async with Producer(cluster.bootstrap, linger_ms=0) as producer:
+            for at in range(3):
+                await producer.send("t", b"x", partition=0, timestamp_ms=now_ms - (9 - at) * hour_ms)
+        found = await asyncio.to_thread(ages_s, cluster.bootstrap, {T0: 1, T1: 0})
+    assert found.keys() == {T0} and 8 * 3600 <= found[T0] < 8.5 * 3600
 
 
 def test_a_clock_remembers_no_more_than_it_may() -> None:
@@ -79,6 +115,17 @@ def test_what_is_not_read_any_more_is_not_committed() -> None:
     assert heard.committed == [("h:1", "q", {T0: 5})]
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_partition_that_several_sources_of_a_query_read_is_read_as_far_as_the_last_of_them(order: int) -> None:
+    heard = Heard()
+    report = progress('{"t":{"0":5,"1":7}}', '{"t":{"0":9,"1":7}}')
+    report.progress.sources += progress('{"t":{"0":3},"u":{"0":1}}', '{"t":{"0":8},"u":{"0":1}}').progress.sources
+    report.progress.sources[:] = report.progress.sources[::order]
+    heard.listener.onQueryProgress(report)
+    assert heard.committed == [("h:1", "q", {T0: 3, T1: 7, TopicPartition("u", 0): 1})]
+    assert heard.lags[-1].records == 6
+
+
 def test_names_are_told_as_prometheus_reads_them() -> None:
     heard = Heard()
     heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None, name='Größe "\\" \n'))
@@ -93,6 +140,12 @@ def test_groups_are_chosen_by_the_names_of_queries() -> None:
     unnamed = Heard()
     unnamed.listener.onQueryProgress(progress('{"t":{"0":5}}', None, name=None))
     assert [group for _, group, _ in unnamed.committed] == ["spark-i-d"]
+
+
+def test_a_bootstrap_that_is_none_is_told_at_once() -> None:
+    """Spark swallows what a listener raises while a query runs."""
+    with pytest.raises(ValueError, match="bootstrap 'nowhere' is not host:port"):
+        GroupListener("nowhere")
 
 
 def test_sources_of_other_kinds_and_refused_commits_do_not_disturb() -> None:

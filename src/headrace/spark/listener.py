@@ -10,12 +10,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from headrace.client.cluster import parse_bootstrap
 from headrace.errors import KafkaError
 from headrace.model import TopicPartition
+from headrace.spark.ages import ages_s
 from headrace.spark.group_offsets import commit_group_offsets
 from headrace.spark.lag import Lag, LagClock
 from headrace.spark.offsets import StreamOffset, from_json
@@ -42,6 +45,7 @@ class QueryLag:
 
 
 Commit = Callable[[str, str, Mapping[TopicPartition, int]], None]
+AgesOf = Callable[[str, Mapping[TopicPartition, int]], Mapping[TopicPartition, float]]
 
 
 class GroupListener(StreamingQueryListener):
@@ -55,12 +59,16 @@ class GroupListener(StreamingQueryListener):
         on_lag: Callable[[QueryLag], None] | None = None,
         *,
         commit: Commit = commit_group_offsets,
+        ages: AgesOf = ages_s,
         now_s: Callable[[], float] = time.time,
     ) -> None:
+        """ValueError for a bootstrap that is none: nobody hears of what is raised later on."""
+        parse_bootstrap(bootstrap)
         self._bootstrap = bootstrap
         self._groups = groups
         self._on_lag = on_lag
         self._commit = commit
+        self._ages = partial(ages, bootstrap)
         self._now_s = now_s
         self._clocks: dict[str, LagClock] = {}
         self._lags: dict[str, QueryLag] = {}
@@ -101,12 +109,15 @@ class GroupListener(StreamingQueryListener):
             end = _offset(source.endOffset)
             if end is not None:
                 newest = _offset(source.latestOffset) or end
-                # What is not read any more has its place still, and its topic may be gone.
-                read.update((one, offset) for one, offset in end.offsets.items() if one in newest.offsets)
-                latest.update(newest.offsets)
+                for one, offset in newest.offsets.items():
+                    latest[one] = max(offset, latest.get(one, offset))
+                # What is not read any more has its place still, and its topic may be gone. Of sources that read the
+                # same, one may be behind the others.
+                for one in end.offsets.keys() & newest.offsets.keys():
+                    read[one] = min(end.offsets[one], read.get(one, end.offsets[one]))
         if not read:
             return
-        clock = self._clocks.setdefault(str(progress.id), LagClock())
+        clock = self._clocks.setdefault(str(progress.id), LagClock(self._ages))
         told = QueryLag(query, group, progress.batchId, clock.lag(read, latest, self._now_s()))
         self._lags[str(progress.id)] = told
         try:

@@ -1,0 +1,30 @@
+"""When the records were written that somebody has not read yet."""
+
+from collections.abc import Mapping
+
+from headrace.client.consumer import Consumer
+from headrace.model import TopicPartition
+
+ONE_BATCH_BYTES = 1
+"""For `max_partition_bytes` of such a consumer: brokers send a whole batch, however small the limit, and more than one
+is not looked at."""
+
+
+async def written_ms(
+    consumer: Consumer, offsets: Mapping[TopicPartition, int], wait_ms_max: int
+) -> dict[TopicPartition, int]:
+    """Of the first record at or after each offset; without those that nobody tells in time."""
+    consumer.assign(offsets)
+    for partition, offset in offsets.items():
+        consumer.seek(partition, offset)
+    written: dict[TopicPartition, int] = {}
+    while len(written) < len(offsets):
+        records = await consumer.poll(wait_ms_max)
+        if not records:
+            break
+        for record in records:
+            partition = TopicPartition(record.topic, record.partition)
+            if partition not in written:
+                written[partition] = record.timestamp
+                consumer.pause([partition])
+    return written
