@@ -61,7 +61,7 @@ THIRD_PARTY: dict[str, frozenset[str]] = {
     "cli": frozenset({"cyclopts", "rich", "uvloop"}),
     "testing": frozenset({"pytest"}),
     # The extra `spark`; nobody else imports them, so that a broker and a client need none of them.
-    "spark": frozenset({"pyspark", "pyarrow", "numba", "numpy"}),
+    "spark": frozenset({"pyspark", "pyarrow", "numba", "numpy", "uvloop"}),
     # Besides, the extra `lake`: the log of Delta tables, and Avro, for which Spark needs jars.
     "pipeline": frozenset({"pyspark", "py4j", "pyarrow", "numba", "numpy", "crc32c", "deltalake", "fastavro"}),
 }

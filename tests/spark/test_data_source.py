@@ -5,13 +5,13 @@ import sys
 from collections.abc import Callable
 
 import pytest
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from headrace.spark import data_source
 from headrace.spark.batch_reader import BatchReader
 from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.option_values import OptionRefused
-from headrace.spark.schema import check_schema, source_schema
+from headrace.spark.schema import HEADER, check_schema, source_schema
 from headrace.spark.stream_reader import StreamReader
 
 LEAST = {"kafka.bootstrap.servers": "h:1", "subscribe": "t"}
@@ -70,8 +70,14 @@ def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None
         (StructType([StructField("offset", IntegerType())]), "column offset is bigint, not int"),
         (StructType([]), "the schema names no column"),
         (StructType([StructField("key", BinaryType())] * 2), "the schema names column key twice; select it twice"),
+        (StructType([StructField("value", BinaryType(), False)]), "column value can be null; leave NOT NULL out"),
+        (StructType([StructField("headers", ArrayType(HEADER, False))]), "column headers can be null; leave NOT NULL"),
     ],
 )
 def test_a_schema_names_columns_that_there_are(schema: StructType, sentence: str) -> None:
     with pytest.raises(OptionRefused, match=sentence):
         check_schema(schema)
+
+
+def test_what_is_never_null_may_be_said_to_be_so() -> None:
+    check_schema(StructType([StructField("offset", LongType(), False), StructField("value", BinaryType())]))

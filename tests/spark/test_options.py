@@ -125,6 +125,13 @@ def test_bytes_are_written_with_units_or_without() -> None:
         ("stream", {"startingOffsets": '{"t":[0]}'}, "is JSON like"),
         ("stream", {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "3"}, "is more than maxOffsetsPerTrigger (3)"),
         ("stream", {"maxOffsetsPerTrigger": "0"}, "option maxOffsetsPerTrigger is a whole number from 1 on, not '0'"),
+        (
+            "stream",
+            {"kafka.fetch.max.bytes": "4294967296"},
+            "option kafka.fetch.max.bytes is a whole number from 1 to 2147483647, not '4294967296'",
+        ),
+        ("batch", {"startingTimestamp": "9" * 19}, "option startingTimestamp is a whole number from 0 on"),
+        ("batch", {"endingOffsetsByTimestamp": f'{{"t":{{"0":{10**19}}}}}'}, "is none of it"),
         ("stream", {"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a time such as"),
         ("stream", {"failOnDataLoss": "maybe"}, "option failOnDataLoss is true or false, not 'maybe'"),
         ("stream", {"commitGroupOffsets": "true"}, "commitGroupOffsets needs kafka.group.id"),
@@ -149,7 +156,11 @@ def test_what_is_wrong_is_told_in_one_sentence(mode: Mode, given: dict[str, Any]
         ({"kafka.bootstrap.servers": "h:1"}, "no option says which topics to read"),
         (
             {"kafka.bootstrap.servers": "h:1", "subscribePattern": "("},
-            "option subscribePattern is no regular expression",
+            "option subscribePattern is no regular expression of Python's",
+        ),
+        (
+            {"kafka.bootstrap.servers": "h:1", "subscribePattern": "[a-z&&[^b]]"},
+            "option subscribePattern is no regular expression of Python's: Possible set intersection at position 4",
         ),
         ({"kafka.bootstrap.servers": "h:1", "subscribePattern": " "}, "option subscribePattern names no topic"),
         ({"kafka.bootstrap.servers": "h:1", "assign": "{}"}, "option assign names no partition"),

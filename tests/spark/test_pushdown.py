@@ -95,6 +95,23 @@ def test_a_batch_that_asks_for_what_is_not_there_fails_unless_that_is_accepted()
     assert planned([], **future, failOnDataLoss="false")[0] == [(0, 5, 100), (1, 0, 10)]
 
 
+@pytest.mark.parametrize(
+    ("times", "pieces"),
+    [
+        ({"endingTimestamp": "2000"}, [(0, 0, 100)]),
+        ({"startingTimestamp": "2000"}, []),
+        ({"startingTimestamp": "500", "endingTimestamp": "2000"}, [(0, 40, 100)]),
+    ],
+)
+def test_what_comes_while_a_batch_is_planned_is_not_asked_for(
+    times: dict[str, str], pieces: list[tuple[int, int, int]]
+) -> None:
+    """Brokers tell first where the log ends, and then where the first record of a time is, which is behind that."""
+    view = FakeView({T0: FakeLog(end=100)}, times={T0: [(1_000, 40), (2_000, 111)]})
+    plan = plan_batch(read_options({**LEAST, **times}, "batch"), view, Pushdown().pruned)
+    assert [(piece.range.partition.partition, piece.range.start, piece.range.end) for piece in plan] == pieces
+
+
 def test_only_a_process_that_spark_asks_about_filters_gets_a_reader_that_takes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -265,6 +265,14 @@ def test_a_pattern_finds_topics_and_not_the_brokers_own(cluster: Cluster) -> Non
     assert list(view.topics(options.selection, 0)) == ["t"]
 
 
+@pytest.mark.parametrize(("pattern", "topics"), [("t", ["t", "t-other"]), ("oth", ["t-other"]), ("^t$", ["t"])])
+def test_a_pattern_is_looked_for_anywhere_in_a_name(cluster: Cluster, pattern: str, topics: list[str]) -> None:
+    make_topic(cluster.bootstrap, "t-other")
+    options = read_options({"kafka.bootstrap.servers": cluster.bootstrap, "subscribePattern": pattern}, "stream")
+    assert list(view_of(options.connection).topics(options.selection, 0)) == topics
+    assert [topic for topic in ("t", "t-other") if options.selection.is_matched(topic)] == topics
+
+
 def stream(cluster: Cluster, **options: str) -> StreamReader:
     given = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": "t", "startingOffsets": "earliest", **options}
     return StreamReader(read_options(given, "stream"), source_schema(False))

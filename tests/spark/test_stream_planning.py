@@ -89,6 +89,10 @@ def test_a_first_batch_that_the_connector_has_not_finished_is_not_taken_for_an_e
         driver = Driver(two(), startingOffsets=option)
         with pytest.raises(OptionRefused, match="give the JSON that is there as option startingOffsets"):
             driver.pieces(driver.at, unfinished)
+    by_time = {"startingTimestamp": "9", "startingOffsetsByTimestampStrategy": "latest"}
+    driver = Driver(two(), **by_time)
+    with pytest.raises(OptionRefused, match="give the JSON that is there as option startingOffsets"):
+        driver.pieces(driver.at, unfinished)
     told = Driver(two(), startingOffsets='{"t": {"0": 1, "1": 2}}')
     assert told.pieces(told.at, unfinished) == [(0, 1, 6), (1, 2, 9)]
 

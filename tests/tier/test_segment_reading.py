@@ -79,8 +79,9 @@ async def test_what_is_gone_or_cut_off_is_told() -> None:
     content = bytearray(bucket.objects[KEY])
     content[8:12] = pack(">i", 1 << 20)
     bucket.objects[KEY] = bytes(content)
-    with pytest.raises(CorruptLog, match="ends inside a batch"):
-        await SegmentReader(store, KEY, row, 10, 90, 100).next()
+    for chunk_bytes in (100, 1 << 20):
+        with pytest.raises(CorruptLog, match="ends inside a batch"):
+            await SegmentReader(store, KEY, row, 10, 90, chunk_bytes).next()
 
 
 async def test_aborted_transactions_are_looked_for_as_far_as_they_may_matter() -> None:

@@ -27,6 +27,12 @@ TOPIC_IDS_SINCE = 13
 READ_UNCOMMITTED, READ_COMMITTED = 0, 1
 CLOSE_MS_MAX = 1_000
 
+RECORD_BYTES_ASSUMED = 1_024.0
+"""Until the first are there."""
+REST_BYTES_MIN = 64 << 10
+REST_SPARE = 1.25
+"""Records are not all of one size."""
+
 
 class FetchLimits(NamedTuple):
     isolation: int
@@ -54,6 +60,7 @@ class Fetcher:
         self._by_id = True
         self._asking = False
         self._held_bytes = 0  # fetched and not handed out
+        self._record_bytes = RECORD_BYTES_ASSUMED  # of those that came last
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self.trouble: str | None = None  # why the last fetch was not answered
@@ -198,9 +205,18 @@ class Fetcher:
             partition=key.partition,
             current_leader_epoch=self._epochs[key],
             fetch_offset=assigned.fetch_offset,
-            partition_max_bytes=self._limits.partition_bytes_max,
+            partition_max_bytes=self._bytes_for(assigned),
         )
         self._session.want(key, partition)
+
+    def _bytes_for(self, assigned: Assigned) -> int:
+        """About what is left of it up to where it is wanted: what lies behind that would be sent for nothing. Only of a
+        session's one partition: of that one a broker sends a whole batch, however small the limit is."""
+        bytes_max = self._limits.partition_bytes_max
+        if assigned.until is None or len(self._members) > 1:
+            return bytes_max
+        rest = (assigned.until - assigned.fetch_offset) * self._record_bytes * REST_SPARE
+        return min(bytes_max, max(REST_BYTES_MIN, int(rest)))
 
     def _request(self, ask: Ask[Key, FetchPartition], *, waits: bool = True) -> FetchRequest:
         topics: dict[str | bytes, FetchTopic] = {}
@@ -248,6 +264,7 @@ class Fetcher:
         end = max(last.last_offset + 1, assigned.fetch_offset)
         fetched = Fetched(assigned.partition, part.records, assigned.fetch_offset, aborted, end, last.leader_epoch)
         self._held_bytes += fetched.size
+        self._record_bytes = fetched.size / max(1, end - assigned.fetch_offset)
         assigned.add(fetched, end, self._released)
         if assigned.is_done:
             self.drop(assigned)

@@ -12,7 +12,7 @@ from headrace.model import TopicPartition
 from headrace.spark.bounds import begin_offsets, end_offsets, selected
 from headrace.spark.log_view import Ends, LogView, view_of
 from headrace.spark.option_values import OptionRefused
-from headrace.spark.options import SourceOptions
+from headrace.spark.options import Bound, SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
 from headrace.spark.pushdown import Pruned, Pushdown
 from headrace.spark.reading import read
@@ -34,7 +34,8 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
     topics = view.topics(options.selection, ttl_ms=0)
     ends = view.ends(selected(options.selection, topics))
     begins = begin_offsets(options.starting, ends, view, options.is_time_miss_an_error)
-    stops = end_offsets(options.ending, ends, view)
+    begins = _up_to(ends, begins, options.starting)
+    stops = _up_to(ends, end_offsets(options.ending, ends, view), options.ending)
     _check_order(options, ends, begins, stops)
     times = {}
     if pruned.time_ms_min is not None:
@@ -56,6 +57,16 @@ def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold
     if pruned.time_ms_min is None:
         return pieces
     return [left for piece in pieces if (left := piece.since(pruned.time_ms_min)) is not None]
+
+
+def _up_to(
+    ends: Mapping[TopicPartition, Ends], found: dict[TopicPartition, int], bound: Bound
+) -> dict[TopicPartition, int]:
+    """Times are asked for after ends, and may be those of records that have come since: they are not of this batch. Of
+    an offset that somebody named it is told."""
+    if bound.offsets is not None:
+        return found
+    return {one: min(offset, ends[one].end) for one, offset in found.items()}
 
 
 def _check_order(

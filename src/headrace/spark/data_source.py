@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import includes_headers, read_options
 from headrace.spark.schema import source_schema
+from headrace.spark.worker_memory import keep_what_is_loaded
 
 NEEDED = ("pyarrow", "numba")
 
@@ -26,11 +27,13 @@ class HeadraceDataSource(DataSource):
         return "headrace"
 
     def schema(self) -> StructType:
+        keep_what_is_loaded()
         return source_schema(includes_headers(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.batch_reader import batch_reader
 
+        keep_what_is_loaded()
         check_extra()
         return batch_reader(read_options(self.options, "batch"), schema)
 
@@ -38,6 +41,7 @@ class HeadraceDataSource(DataSource):
         from headrace.spark.sink import job_sink
         from headrace.spark.write_options import check_columns, write_options
 
+        keep_what_is_loaded()
         check_extra()
         options = write_options(self.options)
         check_columns(schema, options.topic)
@@ -49,6 +53,7 @@ class HeadraceDataSource(DataSource):
         from headrace.spark.stream_sink import StreamSink, check_scope
         from headrace.spark.write_options import check_columns, write_options
 
+        keep_what_is_loaded()
         check_extra()
         options = write_options(self.options)
         check_columns(schema, options.topic)

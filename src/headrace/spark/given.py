@@ -59,7 +59,8 @@ class Given:
 
     def whole(self, name: str, smallest: int = 1) -> int | None:
         text = self.text(name)
-        return None if text is None else values.whole(name, text, smallest)
+        largest = values.INT_MAX if name.startswith(KAFKA) else values.LONG_MAX  # as Kafka's clients have theirs
+        return None if text is None else values.whole(name, text, smallest, largest)
 
     def whole_or(self, name: str, otherwise: int, smallest: int = 1) -> int:
         given = self.whole(name, smallest)

@@ -1,7 +1,6 @@
 """What a planner asks of the brokers. Tests hand in one of their own."""
 
 import asyncio
-import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
@@ -100,17 +99,16 @@ class BrokerView:
         elif not is_fresh:
             everything = MetadataRequest(topics=None, allow_auto_topic_creation=False)
             answer = await self._cluster.ask(everything, MetadataResponse, self._ask_ms_max)
-            pattern = re.compile(selection.pattern or "")
-            chosen = [one for one in answer.topics if one.name and not one.is_internal and pattern.fullmatch(one.name)]
-            gone = {name for name in self._cluster.topics if pattern.fullmatch(name)} - {one.name for one in chosen}
+            matched = [one for one in answer.topics if one.name and selection.is_matched(one.name)]
+            chosen = [one for one in matched if not one.is_internal]
+            gone = set(filter(selection.is_matched, self._cluster.topics)) - {one.name for one in chosen}
             answer.topics = chosen
             for name in gone:
                 del self._cluster.topics[name]
             self._cluster.learn(answer)
         if not is_fresh:
             self._asked_at_ms[selection] = now_ms
-        pattern = re.compile(selection.pattern or "")
-        names = named or {name for name in self._cluster.topics if pattern.fullmatch(name)}
+        names = named or set(filter(selection.is_matched, self._cluster.topics))
         return {
             name: TopicNow(self._cluster.topics[name].topic_id, tuple(sorted(self._cluster.topics[name].leaders)))
             for name in sorted(names)

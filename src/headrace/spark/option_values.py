@@ -2,6 +2,7 @@
 
 import json
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,8 @@ from headrace.model import TopicPartition
 
 EARLIEST, LATEST = -2, -1
 """In JSON of offsets, as Spark's own connector has them."""
+
+INT_MAX, LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 _UNITS_MS = {
     "": 1, "ms": 1, "s": 1_000, "second": 1_000, "m": 60_000, "min": 60_000, "minute": 60_000,
@@ -22,9 +25,10 @@ class OptionRefused(ValueError):
     """One sentence for whoever wrote the query."""
 
 
-def whole(name: str, text: str, smallest: int = 1) -> int:
-    if not re.fullmatch(r"-?\d+", text.strip()) or int(text) < smallest:
-        raise OptionRefused(f"option {name} is a whole number from {smallest} on, not {text!r}")
+def whole(name: str, text: str, smallest: int = 1, largest: int = LONG_MAX) -> int:
+    if not re.fullmatch(r"-?\d+", text.strip()) or not smallest <= int(text) <= largest:
+        to = "on" if largest == LONG_MAX else f"to {largest}"
+        raise OptionRefused(f"option {name} is a whole number from {smallest} {to}, not {text!r}")
     return int(text)
 
 
@@ -69,9 +73,12 @@ def pattern(name: str, text: str) -> str:
     if not text:
         raise OptionRefused(f"option {name} names no topic")
     try:
-        re.compile(text)
-    except re.error as error:
-        raise OptionRefused(f"option {name} is no regular expression: {error}") from None
+        with warnings.catch_warnings():
+            # Java's sets within sets have another meaning here, and would choose other topics without a word.
+            warnings.simplefilter("error", FutureWarning)
+            re.compile(text)
+    except (re.error, FutureWarning) as error:
+        raise OptionRefused(f"option {name} is no regular expression of Python's: {error}") from None
     return text
 
 
@@ -95,7 +102,7 @@ def by_partition(name: str, text: str, smallest: int) -> dict[TopicPartition, in
         if not isinstance(partitions, dict):
             raise OptionRefused(f"option {name} is JSON like {form}, not {text!r}")
         for index, number in partitions.items():
-            if not index.isdecimal() or not _is_whole(number) or number < smallest:
+            if not index.isdecimal() or not _is_whole(number) or not smallest <= number <= LONG_MAX:
                 raise OptionRefused(f"option {name} is JSON like {form}; {index!r}: {number!r} is none of it")
             found[TopicPartition(topic, int(index))] = number
     return found

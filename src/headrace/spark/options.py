@@ -63,8 +63,8 @@ class Selection:
         return set(self.topics) | {one.topic for one in self.partitions}
 
     def is_matched(self, topic: str) -> bool:
-        """By the pattern, if there is one."""
-        return self.pattern is not None and re.fullmatch(self.pattern, topic) is not None
+        """By the pattern, if there is one: somewhere in the name is enough, as in Spark's own connector."""
+        return self.pattern is not None and re.search(self.pattern, topic) is not None
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,13 @@ class SourceOptions:
     includes_headers: bool = False
     group: str | None = None
     commits_group_offsets: bool = False
+
+    @property
+    def may_begin_at_latest(self) -> bool:
+        """Where that is, is another place each time it is asked for."""
+        starting = self.starting
+        is_by_time = starting.time_ms is not None or starting.times_ms is not None
+        return starting.has(LATEST) or (is_by_time and not self.is_time_miss_an_error)
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:

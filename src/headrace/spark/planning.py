@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import heapify, heapreplace
 
 from pyspark.sql.datasource import InputPartition
 
@@ -71,16 +72,18 @@ def plan(
 
 def _cut_to(pieces: Sequence[Piece], count: int) -> list[Piece]:
     """In as many parts, the large ones in more; fewer only where there are not so many records."""
-    parts = dict.fromkeys(range(len(pieces)), 1)
-    total = sum(piece.range.size for piece in pieces)
-    for at, piece in enumerate(pieces):
-        parts[at] = max(1, min(piece.range.size, count * piece.range.size // total))
-    while sum(parts.values()) < count:
-        largest = max(parts, key=lambda at: pieces[at].range.size / parts[at])
-        if pieces[largest].range.size <= parts[largest]:
+    sizes = [piece.range.size for piece in pieces]
+    total = sum(sizes)
+    parts = [max(1, min(size, count * size // total)) for size in sizes]
+    largest = [(-size / of, at) for at, (size, of) in enumerate(zip(sizes, parts, strict=True))]
+    heapify(largest)
+    for _ in range(count - sum(parts)):
+        at = largest[0][1]
+        if sizes[at] <= parts[at]:
             break
-        parts[largest] += 1
-    return [part for at, piece in enumerate(pieces) for part in _cut_evenly(piece, parts[at])]
+        parts[at] += 1
+        heapreplace(largest, (-sizes[at] / parts[at], at))
+    return [part for piece, of in zip(pieces, parts, strict=True) for part in _cut_evenly(piece, of)]
 
 
 def _cut_evenly(piece: Piece, parts: int) -> list[Piece]:

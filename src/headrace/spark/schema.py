@@ -26,6 +26,8 @@ COLUMNS: dict[str, DataType] = {
     "headers": ArrayType(HEADER),
 }
 
+CAN_BE_NULL = ("key", "value", "headers")
+
 
 def source_schema(includes_headers: bool) -> StructType:
     return StructType(
@@ -34,7 +36,8 @@ def source_schema(includes_headers: bool) -> StructType:
 
 
 def check_schema(schema: StructType) -> None:
-    """OptionRefused for a column that there is not, or not of that type, or that is named twice."""
+    """OptionRefused for a column that there is not, or not of that type, or that is named twice, or that is said never
+    to be null and can be: on a row without it, Spark would fail with an error of its own."""
     for column in schema.fields:
         kind = COLUMNS.get(column.name)
         if kind is None:
@@ -42,6 +45,8 @@ def check_schema(schema: StructType) -> None:
         if column.dataType.simpleString() != kind.simpleString():
             told, right = column.dataType.simpleString(), kind.simpleString()
             raise OptionRefused(f"column {column.name} is {right}, not {told}; cast it in the query")
+        if column.name in CAN_BE_NULL and (not column.nullable or column.dataType != kind):
+            raise OptionRefused(f"column {column.name} can be null; leave NOT NULL out of the schema")
         if schema.names.count(column.name) > 1:
             raise OptionRefused(f"the schema names column {column.name} twice; select it twice in the query")
     if not schema.fields:

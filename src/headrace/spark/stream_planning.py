@@ -14,7 +14,7 @@ from headrace.spark.beginning import Beginnings, missing_partitions
 from headrace.spark.bounds import begin_offsets, selected
 from headrace.spark.log_view import Ends, LogView, TopicNow
 from headrace.spark.offsets import ByPartition, StreamOffset
-from headrace.spark.option_values import LATEST, OptionRefused
+from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
 from headrace.spark.verdicts import DataLoss, Loss, named_gone, recreated_without
@@ -138,11 +138,11 @@ class StreamPlanner:
         """Of a batch that Spark's own connector has planned and not finished: where new partitions begin, of which it
         does not write that down. OptionRefused for its first batch, if that began at what was the latest offset."""
         self._check_known(start)
-        if start.is_first and self._options.starting.has(LATEST):
+        if start.is_first and self._options.may_begin_at_latest:
             raise OptionRefused(
                 "the first batch of this checkpoint was begun by Spark's own connector and not finished, and where it "
                 "begins stands only in sources/0/0 of the checkpoint: give the JSON that is there as option "
-                "startingOffsets, or let the connector finish the batch"
+                "startingOffsets, and no time to begin at, or let the connector finish the batch"
             )
         new = [one for one in end.offsets if one not in start.offsets]
         return {one: now.start for one, now in self._view.ends(new).items()} if new else {}

@@ -1,6 +1,7 @@
 """Ranges below the local log start, planned as objects of the tier: tasks read them without any broker."""
 
 import logging
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -100,8 +101,9 @@ def cold_of(view: TierView, connection: Connection) -> Cold:
 
 def _pieces(wanted: Range, remote: Remote, connection: Connection) -> list[Piece]:
     pieces: list[Piece] = []
+    indexes = _abort_indexes(wanted.start, remote) if connection.is_read_committed else []
     for parts in _grouped(_parts(wanted, remote)):
-        aborts = _aborts(parts[0].start, remote) if connection.is_read_committed else NO_ABORTS
+        aborts = _aborts(parts[0].start, indexes, remote) if connection.is_read_committed else NO_ABORTS
         place = replace(wanted, start=parts[0].start, end=parts[-1].end)
         pieces.append(TierPiece(place, connection.tier_url or remote.url, tuple(parts), aborts))
     return pieces
@@ -129,11 +131,18 @@ def _grouped(parts: Iterable[Part]) -> Iterator[list[Part]]:
         yield group
 
 
-def _aborts(start: int, remote: Remote) -> Aborts:
-    """Of the segment with `start` and of later ones: a marker may lie behind what it ends."""
-    indexes = [
-        AbortIndex(remote.keys[row.id], row.sections.txnindex)
+def _abort_indexes(start: int, remote: Remote) -> list[tuple[int, AbortIndex]]:
+    """Of the segment with `start` and of later ones, each with its last offset: looked for once, there may be very many
+    segments."""
+    return [
+        (row.end_offset, AbortIndex(remote.keys[row.id], row.sections.txnindex))
         for row in remote.log.rows_from(start)
         if row.base_offset < remote.local_start and row.sections.txnindex is not None and row.sections.txnindex[1]
     ]
-    return Aborts(tuple(indexes[:INDEXES_MAX]), remote.aborted_across, len(indexes) <= INDEXES_MAX)
+
+
+def _aborts(start: int, indexes: Sequence[tuple[int, AbortIndex]], remote: Remote) -> Aborts:
+    """Also of later segments than those of a piece: a marker may lie behind what it ends."""
+    first = bisect_left(indexes, start, key=lambda one: one[0])
+    sent = tuple(index for _, index in indexes[first : first + INDEXES_MAX])
+    return Aborts(sent, remote.aborted_across, len(indexes) - first <= INDEXES_MAX)

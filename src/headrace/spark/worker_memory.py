@@ -18,9 +18,9 @@ _tasks = count()
 
 
 def keep_what_is_loaded() -> None:
-    """Spark collects garbage after each task, and then looks at every object of the compiler, which takes longer than
-    a small task itself; what is there before the first task, and what the first one has loaded, stays for the life of
-    the process anyway."""
+    """Spark collects garbage after each task, each plan and each commit, and then looks at every object of the compiler
+    and of all libraries, which takes longer than a small task itself; what is there before the first one, and what that
+    has loaded, stays for the life of the process anyway."""
     program = getattr(sys.modules["__main__"], "__spec__", None)
     if program is None or program.name != WORKERS_PROGRAM:
         return

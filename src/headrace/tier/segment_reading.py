@@ -54,6 +54,8 @@ class SegmentReader:
                 data = await self._get(self._end_of_batch(data, self._spans))
                 size = len(data)
             data = data[:size]
+        elif whole_batches(data, self._spans.name) != len(data):  # of a length that no checksum covers
+            raise CorruptLog(f"{self._spans.name} ends inside a batch.")
         self._position += len(data)
         return data
 

@@ -72,6 +72,11 @@ def test_a_job_of_it_writes_and_reads_what_ours_does(
     found = {kind: sorted(map(tuple, each.collect()), key=lambda row: row[3:5]) for kind, each in read.items()}
     assert found["kafka"] == found["headrace"]
     assert sorted(bytes(row[1]) for row in found["kafka"]) == sorted(2 * numbers(0, 500))
+    named = {
+        kind: spark.read.format(kind).options(**at, subscribePattern=f"{topic[1:]}$").load().select("topic").distinct()
+        for kind in ("kafka", "headrace")
+    }
+    assert named["headrace"].collect() == named["kafka"].collect() == [(topic,)], "a part of the name is enough"
     assert len({(bytes(row[0]), row[3]) for row in found["kafka"]}) == 500, "both put a key into the same partition"
 
 
