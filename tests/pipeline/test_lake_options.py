@@ -1,5 +1,7 @@
 """What `lake` can be asked, and the one sentence for what it cannot."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +58,17 @@ def test_a_bad_flag_of_the_command_is_exit_code_2_and_starts_no_spark() -> None:
     assert done.returncode == 2 and done.said == said
 
 
+@pytest.mark.parametrize("command", [("lake", "orders", "--to", "/nowhere/table"), ("verify", "orders")])
+@pytest.mark.parametrize("name", ["pyspark", "pyarrow", "numba"])
+def test_what_is_not_installed_is_one_sentence(command: tuple[str, ...], name: str) -> None:
+    program = f"import sys; sys.modules[{name!r}] = None; from headrace.cli import main; sys.exit(main(sys.argv[1:]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "pipeline", *command], capture_output=True, text=True, timeout=60
+    )
+    said = f"headrace: {name} cannot be imported: install headrace[spark,lake]\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
 def test_help_teaches_by_example() -> None:
     for command in ("lake", "verify"):
         shown = headrace("pipeline", command, "--help").stdout.decode()
@@ -92,10 +105,19 @@ def test_a_place_counts_as_one_however_it_is_written(same: list[str]) -> None:
     assert len({place_of(one, "/data").delta_uri for one in same}) == 1
 
 
-def test_a_record_is_written_by_who_comes_first(tmp_path: Path) -> None:
-    records = Records(place_of(str(tmp_path), "/"))
+def test_a_relative_place_is_below_the_working_directory_also_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert LakeOptions(("orders",), "lake").place().path == str(tmp_path / "lake")
+
+
+@pytest.mark.parametrize("name", ["table", "what?region=r", "a b#c"])
+def test_a_record_is_written_by_who_comes_first(tmp_path: Path, name: str) -> None:
+    records = Records(place_of(str(tmp_path / name), "/"))
     assert records.get("a/b") is None and records.names("a/") == []
     assert records.put("a/b", b"first") == b"first" and records.put("a/b", b"second") == b"first"
     assert records.get("a/b") == b"first" and records.names("a/") == ["a/b"]
     records.delete("a/b", "a/c")
     assert records.get("a/b") is None
+    assert [path.name for path in tmp_path.iterdir()] == [name], "it lies beside the table, and nowhere else"

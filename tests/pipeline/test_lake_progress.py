@@ -1,6 +1,10 @@
 """Rows, speed, lag and the estimated end, from what Spark tells after each micro-batch."""
 
+import sys
+from io import StringIO
 from typing import Any
+
+import pytest
 
 from headrace.cli import pipeline_bar
 from headrace.pipeline.lake_progress import LakeProgress, ProgressClock
@@ -16,14 +20,35 @@ def test_what_is_behind_is_told_in_rows_in_seconds_and_until_when() -> None:
     assert first is not None
     assert (first.batch_id, first.rows, first.lag_rows, first.rows_per_s, first.end_s) == (0, 20, 80, 10.0, 8.0)
     second = clock.told(told(1, {"t": {"0": 30}}, {"t": {"0": 90}}, {"t": {"0": 110}}), 104.0)
-    assert second is not None
+    assert second is not None and second.offsets == 90
     assert (second.rows, second.lag_rows, second.lag_s, second.rows_per_s, second.end_s) == (80, 20, 2.0, 20.0, 1.0)
     last = clock.told(told(2, {"t": {"0": 90}}, {"t": {"0": 110}}, {"t": {"0": 110}}), 105.0)
     assert last is not None and (last.rows, last.lag_rows, last.lag_s, last.end_s) == (100, 0, 0.0, 0.0)
 
 
+def test_a_backlog_that_was_there_before_is_as_old_as_its_first_record() -> None:
+    clock = ProgressClock(100.0, lambda offsets: dict.fromkeys(offsets, 7200.0))
+    first = clock.told(told(0, None, {"t": {"0": 30}, "@init": {"t": {"0": 10}}}, {"t": {"0": 110}}), 102.0)
+    assert first is not None and (first.lag_rows, first.lag_s) == (80, 7200.0)
+    last = clock.told(told(1, {"t": {"0": 30}}, {"t": {"0": 110}}, {"t": {"0": 110}}), 104.0)
+    assert last is not None and (last.lag_rows, last.lag_s) == (0, 0.0)
+
+
 def test_another_kind_of_source_tells_nothing() -> None:
     assert ProgressClock(0.0).told(told(0, None, "rate 7", None), 1.0) is None
+
+
+class Screen(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_stream_that_waits_for_its_first_record_is_not_said_to_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with pipeline_bar.LakeBar() as bar:
+        bar.began()
+    assert "waits for its first batch" in screen.getvalue()
 
 
 def test_people_who_wait_see_speed_lag_and_end() -> None:

@@ -53,8 +53,10 @@ def test_avro_has_a_type_for_each_of_sparks() -> None:
             "a decimal at a of 39 digits, and 38 is the most",
         ),
         (record(("a", {"type": "bytes", "logicalType": "decimal"})), "cannot be read: a type of it has no 'precision'"),
-        ('{"type": "record", "name": "r"}', "cannot be read: a type of it has no 'fields'"),
+        ('{"type": "record", "name": "r"}', "a record at the top that has no fields"),
+        (record(("a", {"type": "record", "name": "e", "fields": []})), "a record at a that has no fields"),
         (record(("_offset", "int")), "a column _offset, a name that the table has for itself"),
+        (record(("_value", "int")), "a column _value, a name that the table has for itself"),
         (record(("a", "int"), ("A", "int")), "two columns a, which Spark does not tell apart"),
         (record(), "no column"),
         ('{"type": "record", "name": "r", "fields": [{"name": "a", "type": "money"}]}', "cannot be read"),
@@ -118,6 +120,16 @@ def test_a_logical_type_that_no_column_has_is_the_number_that_it_is_made_of(kind
     schema = record(("a", ["null", {"type": kind, "logicalType": logical}]))
     assert avro_type(schema).simpleString() == f"struct<a:{'int' if kind == 'int' else 'bigint'}>"
     assert decoded(schema, [encoded(record(("a", ["null", kind])), a=5)])[0]["_parsed"] == {"a": 5}
+
+
+def test_types_of_one_name_in_two_namespaces_are_two_types() -> None:
+    def item(namespace: str, column: str) -> dict[str, Any]:
+        fields = [{"name": column, "type": "int"}]
+        return {"type": "record", "name": "item", "namespace": namespace, "fields": fields}
+
+    schema = record(("a", item("x", "left")), ("b", item("y", "right")), ("c", "x.item"))
+    row = {"a": {"left": 1}, "b": {"right": 2}, "c": {"left": 3}}
+    assert decoded(schema, [encoded(schema, **row)])[0]["_parsed"] == row
 
 
 def test_a_task_decodes_avro_with_and_without_the_header_of_a_registry() -> None:

@@ -83,6 +83,27 @@ def test_of_two_drivers_at_one_batch_one_counts(bench: Bench) -> None:
     assert bench.ids() == [1, 2]
 
 
+def test_a_driver_that_was_paused_for_very_long_adds_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet_table, "MANIFESTS_KEPT", 2)
+    paused, newer = bench.driver(), bench.driver()
+    for batch in range(5):
+        assert newer.commit(batch, bench.files(newer, batch, [batch]))
+    assert not paused.commit(0, bench.files(paused, 0, [0]))
+    assert bench.ids() == list(range(5)) and newer.last_batch() == 4
+
+
+def test_what_a_batch_was_planned_to_have_is_kept_with_it(bench: Bench) -> None:
+    table = bench.driver()
+    assert table.last_batch() is None
+    table.commit(3, bench.files(table, 3, [1]), "up to here")
+    other = bench.driver("scope.another")
+    other.commit(3, bench.files(other, 3, [2]), "up to there")
+    assert not bench.driver().commit(3, [], "elsewhere")
+    assert bench.driver().last_batch() == 3 and bench.driver().plan_of(3) == "up to here"
+    table.commit(4, [])
+    assert table.last_batch() == 4 and table.plan_of(4) == ""
+
+
 def test_attempts_that_failed_leave_no_rows(bench: Bench) -> None:
     table = bench.driver()
     bench.files(table, 0, [1])

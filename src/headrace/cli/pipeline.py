@@ -137,7 +137,7 @@ def _run_lake(options: "LakeOptions", json: bool) -> None:
         from headrace.pipeline.lake import Watcher, run
 
         with LakeBar() as bar:
-            result = run(options, Watcher(output.say, bar.progressed, bar.committed), _stopping())
+            result = run(options, Watcher(output.say, bar.progressed, bar.committed, bar.began), _stopping())
     except AskedWrongly as wrong:
         raise UsageError(str(wrong)) from wrong
     except (PipelineFailed, StoreUnavailable) as failed:
@@ -266,10 +266,11 @@ def _stopping() -> threading.Event:
 
 
 def _check_spark() -> None:
-    from importlib.util import find_spec
+    """Before anything is imported that needs what is not there."""
+    from headrace.pipeline.session import not_installed
 
-    if find_spec("pyspark") is None:
-        raise Failure("pyspark cannot be imported: install headrace[spark,lake]")
+    if missing := not_installed():
+        raise Failure(missing)
 
 
 def _text_of(path: str) -> str:

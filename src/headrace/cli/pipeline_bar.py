@@ -30,6 +30,10 @@ class LakeBar:
         if self._bar is not None:
             self._bar.stop()
 
+    def began(self) -> None:
+        """A stream may wait for its first record for long."""
+        self._show(self._rows, None, "waits for its first batch")
+
     def progressed(self, progress: "LakeProgress") -> None:
         self._rows = progress.rows
         self._show(progress.rows, progress.rows + progress.lag_rows, told(progress))

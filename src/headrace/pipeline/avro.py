@@ -44,8 +44,7 @@ def avro_type(text: str) -> StructType:
     except ImportError:
         raise AskedWrongly("an Avro schema needs fastavro: install headrace[lake]") from None
     try:
-        fastavro.parse_schema(json.loads(text))
-        found = _Types().of(json.loads(text), "")
+        found = _Types().of(fastavro.parse_schema(json.loads(text)), "")
     except AskedWrongly:
         raise
     except KeyError as error:
@@ -57,7 +56,7 @@ def avro_type(text: str) -> StructType:
 
 
 class _Types:
-    """Types that a schema has named so far: later it may call them by their names."""
+    """Types that a schema has named so far: later it may call them by their names, all of which are given in full."""
 
     def __init__(self) -> None:
         self._named: dict[str, DataType | None] = {}
@@ -68,7 +67,7 @@ class _Types:
         if isinstance(schema, str):
             if schema in _PLAIN:
                 return _PLAIN[schema]()
-            found = self._named.get(schema.rpartition(".")[2])
+            found = self._named.get(schema)
             if found is None:
                 raise AskedWrongly(
                     f"the Avro schema has a type {schema} at {where or 'the top'} that no table can have"
@@ -93,11 +92,13 @@ class _Types:
 
     def _name(self, schema: Any, found: DataType) -> DataType:
         if "name" in schema:
-            self._named[schema["name"].rpartition(".")[2]] = found
+            self._named[schema["name"]] = found
         return found
 
     def _record(self, schema: Any, where: str) -> DataType:
-        name = schema["name"].rpartition(".")[2]
+        name = schema["name"]
+        if not schema["fields"]:
+            raise AskedWrongly(f"the Avro schema has a record at {where or 'the top'} that has no fields: no column")
         self._named[name] = None  # a type within itself has no end
         fields = [
             StructField(field["name"], self.of(field["type"], f"{where}.{field['name']}".lstrip(".")))

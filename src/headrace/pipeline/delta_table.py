@@ -37,6 +37,7 @@ class DeltaTable:
     def __init__(self, place: Place, app_id: str, schema: "pa.Schema", file_bytes: int) -> None:
         self._place = place
         self._app_id = app_id
+        self._plan_name = f"headrace.{app_id}"
         self._schema = schema
         self._file_bytes = file_bytes
 
@@ -62,13 +63,22 @@ class DeltaTable:
             raise AskedWrongly(f"{place.url} is a Delta table with other columns: give another --to")
 
     def has(self, batch_id: int) -> bool:
-        last = self._log().transaction_version(self._app_id)
+        last = self.last_batch()
         return last is not None and last >= batch_id
+
+    def last_batch(self) -> int | None:
+        return self._log().transaction_version(self._app_id)
+
+    def plan_of(self, batch_id: int) -> str:
+        """Entries that are no news to anybody are removed from the log after a month."""
+        prefix = f"{batch_id} "
+        told = (str(entry.get(self._plan_name, "")) for entry in self._log().history())
+        return next((one.removeprefix(prefix) for one in told if one.startswith(prefix)), "")
 
     def below(self, batch_id: int) -> str:  # noqa: ARG002  # what the log does not name is not seen
         return ""
 
-    def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+    def commit(self, batch_id: int, files: Sequence[Written], plan: str = "") -> bool:
         from deltalake.exceptions import CommitFailedError
         from deltalake.transaction import CommitProperties, Transaction
 
@@ -81,7 +91,10 @@ class DeltaTable:
         last = log.transaction_version(self._app_id)
         if last is not None and last >= batch_id:
             return False
-        mine = CommitProperties(app_transactions=[Transaction(self._app_id, batch_id)])
+        mine = CommitProperties(
+            custom_metadata={self._plan_name: f"{batch_id} {plan}"},
+            app_transactions=[Transaction(self._app_id, batch_id)],
+        )
         try:
             log.create_write_transaction(
                 list(actions), "append", log.schema(), partition_by=[EVENT_DATE], commit_properties=mine

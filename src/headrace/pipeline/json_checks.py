@@ -1,7 +1,7 @@
 """What Spark's JSON parser changes or leaves out without a word, found again: such a record is no row.
 
-It rounds decimals, makes numbers that are too large infinite, takes the first of several values, replaces bytes that
-are no UTF-8, and gives nulls where the schema allows none.
+It rounds decimals, makes numbers that are too large infinite, or negative, or times of the year 55840, takes the first
+of several values, replaces bytes that are no UTF-8, and gives nulls where the schema allows none.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,23 @@ from pyspark.sql import Column
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
     MapType,
+    ShortType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
+    TimestampType,
 )
+
+FIRST_DAY, LAST_TIME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+"""Others are no days to whoever reads the table with Python, nor to us."""
 
 OBJECT_AT_END = r"\}\s*\z"
 TWO_ENDS = r"(?s)\}.*\}"
@@ -44,15 +52,22 @@ def with_nulls(kind: DataType, replace: Callable[[DataType], DataType] = lambda 
 
 
 def as_text(kind: DataType) -> DataType:
-    """Decimals are read as they are written, to see whether their columns can hold them."""
-    return with_nulls(kind, lambda one: StringType() if isinstance(one, DecimalType) else one)
+    """Decimals are read as they are written, to see whether their columns can hold them; so are bytes, of which Spark
+    takes 255 for -1."""
+    return with_nulls(kind, _as_read)
+
+
+def _as_read(kind: DataType) -> DataType:
+    if isinstance(kind, DecimalType):
+        return StringType()
+    return ShortType() if isinstance(kind, ByteType) else kind
 
 
 def is_wrong(text: Column, parsed: Column, fields: StructType) -> Column:
     """Whether the text is more than one object, or `parsed`, read of it `as_text`, not what the fields allow."""
     found = [~f.is_valid_utf8(text), ~text.rlike(OBJECT_AT_END), text.rlike(TWO_ENDS) & ~_is_one_value(text)]
-    found += [one for one in (_any(parsed, fields, _is_inexact),) if one is not None]
-    infinite = _any(parsed, fields, _is_infinite)
+    found += [one for one in (anywhere(parsed, fields, _is_inexact),) if one is not None]
+    infinite = anywhere(parsed, fields, _is_infinite)
     if infinite is not None:
         found.append(infinite & ~text.rlike(SAYS_INFINITE))
     return reduce(Column.__or__, (_surely(one) for one in found))
@@ -67,7 +82,7 @@ def _is_one_value(text: Column) -> Column:
     return _surely(in_array == 1) & _surely(in_object == 1)
 
 
-def _any(value: Column, kind: DataType, check: Check) -> Column | None:
+def anywhere(value: Column, kind: DataType, check: Check) -> Column | None:
     """Whether the check finds something, or a null that is not allowed, anywhere within the value."""
     if isinstance(kind, StructType):
         fields = [_part(value.getField(one.name), one.dataType, one.nullable, check) for one in kind.fields]
@@ -87,7 +102,7 @@ def _any_of(values: Column, kind: DataType, nullable: bool, check: Check) -> Col
 
 
 def _part(value: Column, kind: DataType, nullable: bool, check: Check) -> Column | None:
-    within = _any(value, kind, check)
+    within = anywhere(value, kind, check)
     if nullable:
         return within
     return value.isNull() if within is None else value.isNull() | within
@@ -104,6 +119,10 @@ def _is_infinite(value: Column, kind: DataType) -> Column | None:
 
 def _is_inexact(value: Column, kind: DataType) -> Column | None:
     """Of the text of a decimal: it is too large, or has more digits behind the point than the column."""
+    if isinstance(kind, ByteType):
+        return value.try_cast(kind).isNull() & value.isNotNull()
+    if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        return ~value.between(f.lit(FIRST_DAY).cast(kind), f.lit(LAST_TIME).cast(kind))
     if not isinstance(kind, DecimalType):
         return None
     plain = value.rlike(rf"^[+-]?\d*\.?\d{{0,{kind.scale}}}0*$")

@@ -5,6 +5,7 @@ run(LakeOptions(topics=("orders",), to="/data/lake/orders", format="delta", once
 """
 
 import threading
+from functools import partial
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -28,6 +29,7 @@ from headrace.pipeline.parquet_table import ParquetTable
 from headrace.pipeline.parsing import SOURCE, Parsing, table_schema
 from headrace.pipeline.place import Place, Records
 from headrace.pipeline.schemas import ValueSchema
+from headrace.spark.ages import ages_s
 from headrace.spark.door import door
 from headrace.spark.listener import GroupListener
 from headrace.spark.scope import Scope, scope_of
@@ -113,6 +115,7 @@ class _Lake:
             self._result.query_id = str(query.id)
             app_id = f"{query.id}.{self._scope.name}"
             sink.started(query, kind(self._place, app_id, *sink.file_form()))
+            self._watcher.began()
             try:
                 return self._wait(query, sink, stop)
             except PipelineFailed as failed:
@@ -163,7 +166,7 @@ class _Lake:
 
     def _wait(self, query: StreamingQuery, sink: LakeSink, stop: threading.Event) -> bool:
         """Whether the query has ended by itself."""
-        clock = ProgressClock(self._clock.monotonic_ms() / 1000)
+        clock = ProgressClock(self._clock.monotonic_ms() / 1000, partial(ages_s, self._options.bootstrap))
         last_batch = -1
         while not stop.is_set():
             try:

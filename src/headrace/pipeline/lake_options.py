@@ -1,5 +1,6 @@
 """What `lake` is asked to do."""
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -52,7 +53,8 @@ class LakeOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     source: Mapping[str, str] = field(default_factory=dict)
     """Further options of the source, by their names there."""
-    working_directory: str = "/"
+    working_directory: str = field(default_factory=os.getcwd)
+    """What `to` is relative to."""
 
     @property
     def dead_letter_topic(self) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.model import TopicPartition
-from headrace.spark.lag import LagClock
+from headrace.spark.lag import Ages, LagClock
 from headrace.spark.offsets import StreamOffset, from_json
 
 WINDOW = 8
@@ -24,6 +24,8 @@ class LakeProgress:
     lag_s: float
     end_s: float | None
     """In so many seconds all that is there now will be read; None while nobody can tell."""
+    offsets: int = 0
+    """Up to which all runs have read, those of all partitions added up."""
 
 
 @dataclass
@@ -31,10 +33,13 @@ class ProgressClock:
     """Fed with what Spark tells after each micro-batch."""
 
     started_s: float
-    _clock: LagClock = field(default_factory=LagClock)
+    ages: Ages = lambda _: {}
     _rows: int = 0
     _seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _first: dict[TopicPartition, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._clock = LagClock(self.ages)
 
     def told(self, progress: Mapping[str, Any], now_s: float) -> LakeProgress | None:
         """None if it says nothing of offsets."""
@@ -65,6 +70,7 @@ class ProgressClock:
             lag_rows=lag_rows,
             lag_s=max((lag.seconds for lag in lags), default=0.0),
             end_s=0.0 if not lag_rows else lag_rows / speed if speed > 0 else None,
+            offsets=sum(read.values()),
         )
 
 

@@ -17,6 +17,7 @@ from headrace.pipeline.files import WRITTEN, Written, writer
 from headrace.pipeline.guard import Guard
 from headrace.pipeline.lake_options import LakeOptions
 from headrace.pipeline.lake_progress import LakeProgress
+from headrace.pipeline.offset_log import plan_of
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parsing import REASON, Parsing
 from headrace.pipeline.place import Records, StoreUnavailable
@@ -60,6 +61,8 @@ class Watcher:
     said: Callable[[str], None] = lambda _: None
     progressed: Callable[[LakeProgress], None] = lambda _: None
     committed: Callable[[LakeResult], None] = lambda _: None
+    began: Callable[[], None] = lambda: None
+    """The query runs; whether there is anything to read is not known yet."""
 
 
 @dataclass
@@ -103,9 +106,11 @@ class LakeSink:
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         assert self._query is not None and self._table is not None and self.dead_letters is not None
         self.guard.check(str(self._query.id), str(self._query.runId), batch_id)
+        plan = plan_of(batch.sparkSession, self.options.checkpoint_location(), batch_id)
         if not self.result.batches and not self.result.skipped_batches:
             self._check_known(str(self._query.id), batch_id)
             self._claim_topics(str(self._query.id))
+            self._check_not_older(batch_id, plan)
         if self._table.has(batch_id):
             self.result.skipped_batches += 1
             return
@@ -113,7 +118,7 @@ class LakeSink:
         files, dead = self._files(rows, batch_id)
         if dead:
             self.dead_letters.write(rows, batch_id)
-        if (files or dead) and self._table.commit(batch_id, files):
+        if (files or dead) and self._table.commit(batch_id, files, plan):
             self.result.rows += sum(one.rows for one in files)
             self.result.dead_letters += dead
             self.result.files += len(files)
@@ -147,6 +152,23 @@ class LakeSink:
                     "checkpoint is another one, so that rows would come twice. Give the checkpoint of then, or another "
                     "--to; or --scope NAME to add the rows nevertheless"
                 )
+
+    def _check_not_older(self, batch_id: int, plan: str) -> None:
+        """Spark does the last batch again of which it does not know the end, and no earlier one, nor another one under
+        its number: that comes of a checkpoint of an earlier time, whose batches would be taken for those of then."""
+        assert self._table is not None
+        last = self._table.last_batch()
+        if last is None or last < batch_id:
+            return
+        if last > batch_id or self._table.plan_of(batch_id) not in ("", plan):
+            which = f"batch {last}" if last > batch_id else "another batch of that number"
+            raise PipelineFailed(
+                f"the checkpoint is older than the table: batch {batch_id} of query {self.result.query_id} comes, and "
+                f"the table has {which} already. Rows that differ from those of then would be lost, so nothing is "
+                "written: go on with the checkpoint of then; or give another --checkpoint and another --to, and all "
+                "rows are written from the beginning; or --scope NAME to add all from here on, what is in the table "
+                "already too"
+            )
 
     def _files(self, rows: DataFrame, batch_id: int) -> tuple[list[Written], int]:
         assert self._table is not None

@@ -57,18 +57,35 @@ class ParquetTable:
     def below(self, batch_id: int) -> str:
         return f"{STAGING}/{self._app_id}/{batch_id:010d}/"
 
-    def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+    def commit(self, batch_id: int, files: Sequence[Written], plan: str = "") -> bool:
         unseen = self._place.unseen(f"{self.below(batch_id)}{one.path}" for one in files)
         if unseen:  # before it is decided: afterwards what is not in staging has been moved
             if self.has(batch_id):
                 return False
             raise PipelineFailed(unseen)
-        mine = {"batch": batch_id, "files": [one._asdict() for one in files]}
+        mine = {"batch": batch_id, "plan": plan, "files": [one._asdict() for one in files]}
         content = json.dumps(mine, separators=(",", ":")).encode()
         decided = self._records.put(self._key(batch_id), content)
+        if decided == content and self._is_long_over(batch_id):
+            self._records.delete(self._key(batch_id))
+            return False
         self._publish(batch_id, json.loads(decided))
         self._forget(batch_id - MANIFESTS_KEPT)
         return decided == content
+
+    def last_batch(self) -> int | None:
+        keys = self._records.names(f"{BATCHES}{self._app_id}/")
+        return int(keys[-1].rpartition("/")[2]) if keys else None
+
+    def plan_of(self, batch_id: int) -> str:
+        manifest = self._records.get(self._key(batch_id))
+        return "" if manifest is None else str(json.loads(manifest).get("plan", ""))
+
+    def _is_long_over(self, batch_id: int) -> bool:
+        """A batch follows when the one before it is in the table. Whoever was paused so long that the manifest of then
+        is forgotten finds its place empty, and has to look at those that followed."""
+        last = self.last_batch()
+        return last is not None and last > batch_id
 
     def _publish(self, batch_id: int, manifest: dict[str, Any]) -> None:
         below = self.below(batch_id)

@@ -15,7 +15,8 @@ from pyspark.sql.types import (
 )
 
 from headrace.pipeline.avro import decoder
-from headrace.pipeline.json_checks import as_text, is_wrong, with_nulls
+from headrace.pipeline.json_checks import FIRST_DAY, LAST_TIME, anywhere, as_text, is_wrong, with_nulls
+from headrace.pipeline.json_numbers import as_written, holds_text, in_strings, is_at_risk, without_marks
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.schemas import EVENT_DATE, META, ValueSchema
 from headrace.spark.schema import COLUMNS
@@ -23,9 +24,17 @@ from headrace.spark.schema import COLUMNS
 CORRUPT = "_corrupt"
 PARSED = "_parsed"
 REASON = "_reason"
-FIRST_DAY, LAST_TIME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+WRITTEN = "_written"
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The same. Others are no days to whoever reads the table with Python, nor to us."""
+"""Of FIRST_DAY and LAST_TIME."""
+JSON_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "enableDateTimeParsingFallback": "false",  # that takes "20240101" for so many days
+}
+TIME_OF_DAY = r"^\s*T?\d{1,2}:"
+"""Spark would take it for one of today."""
+QUOTED_TIME_OF_DAY = r'"\s*T?\d{1,2}:'
 SOURCE = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 """What is read of a topic."""
 
@@ -74,14 +83,13 @@ class Parsing:
             ]
             return records.mapInArrow(decoder(self._schema.avro, self._avro_header, kept), StructType(fields))
         wanted = self._schema.fields
-        read = as_text(wanted)
-        assert isinstance(read, StructType)
-        full = StructType([*read.fields, StructField(CORRUPT, StringType())])
-        how = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
         text = f.col("value").cast("string")
-        parsed = records.withColumn(PARSED, f.from_json(text, full, how))
+        parsed = _read(records, text, wanted)
         is_bad = (
-            f.col(PARSED).isNull() | f.col(f"{PARSED}.{CORRUPT}").isNotNull() | is_wrong(text, f.col(PARSED), wanted)
+            f.col(PARSED).isNull()
+            | f.col(f"{PARSED}.{CORRUPT}").isNotNull()
+            | is_wrong(text, f.col(PARSED), wanted)
+            | _has_time_without_day(text, wanted)
         )
         reason = f.when(f.col("value").isNull(), f.lit("it has no value")).when(
             is_bad, f.lit("it is no JSON of the schema")
@@ -89,6 +97,47 @@ class Parsing:
         parsed = parsed.withColumn(REASON, reason)
         columns = [_as(f.col(PARSED).getField(one.name), one.dataType).alias(one.name) for one in wanted.fields]
         return parsed.withColumn(PARSED, f.struct(*columns))
+
+
+def _read(records: DataFrame, text: Column, wanted: StructType) -> DataFrame:
+    """PARSED is what is wanted, `as_text`, and CORRUPT."""
+    read = as_text(wanted)
+    assert isinstance(read, StructType)
+    parsed = records.withColumn(PARSED, _from_json(text, read))
+    at_risk = is_at_risk(text, f.col(PARSED), read)
+    if at_risk is None:
+        return parsed
+    written = parsed.withColumn(WRITTEN, f.when(at_risk, _from_json(in_strings(text), as_written(read))))
+    exact = [
+        without_marks(f.col(WRITTEN).getField(one.name), one.dataType).alias(one.name)
+        if holds_text(one.dataType)
+        else f.col(PARSED).getField(one.name).alias(one.name)
+        for one in read.fields
+    ]
+    corrupt = f.coalesce(f.col(PARSED).getField(CORRUPT), f.col(WRITTEN).getField(CORRUPT)).alias(CORRUPT)
+    return written.withColumn(
+        PARSED, f.when(f.col(WRITTEN).isNotNull(), f.struct(*exact, corrupt)).otherwise(f.col(PARSED))
+    )
+
+
+def _has_time_without_day(text: Column, wanted: StructType) -> Column:
+    """Whether a timestamp is a time of day alone. Parsed a second time only where there is such a text."""
+    nullable = with_nulls(wanted)
+    read = with_nulls(wanted, lambda kind: StringType() if isinstance(kind, TimestampType) else kind)
+    if read == nullable:
+        return f.lit(False)
+
+    def is_without(value: Column, kind: DataType) -> Column | None:
+        return value.rlike(TIME_OF_DAY) if isinstance(kind, TimestampType) else None
+
+    found = anywhere(_from_json(text, read), nullable, is_without)
+    assert found is not None
+    return f.coalesce(text.rlike(QUOTED_TIME_OF_DAY) & found, f.lit(False))
+
+
+def _from_json(text: Column, kind: DataType) -> Column:
+    assert isinstance(kind, StructType)
+    return f.from_json(text, StructType([*kind.fields, StructField(CORRUPT, StringType())]), JSON_OPTIONS)
 
 
 def _as(column: Column, kind: DataType) -> Column:
@@ -107,7 +156,7 @@ def _time_of(fields: StructType, path: str) -> Column:
     if isinstance(kind, TimestampType | TimestampNTZType | DateType):
         return column.cast("timestamp")
     if isinstance(kind, StringType):
-        return column.try_cast("timestamp")
+        return f.when(~column.rlike(TIME_OF_DAY), column.try_cast("timestamp"))
     if isinstance(kind, LongType | IntegerType):
         return f.when(column.between(FIRST_MS, LAST_MS), f.timestamp_millis(column))
     raise AskedWrongly(

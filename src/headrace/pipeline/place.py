@@ -119,7 +119,7 @@ class Records:
     """Small objects beside a table, each written once by whoever comes first: what was decided."""
 
     def __init__(self, place: Place) -> None:
-        base, _, query = place.url.partition("?")
+        base, _, query = (place.url, "", "") if place.is_local else place.url.partition("?")
         self._url = f"{base.rstrip('/')}/{OURS}/records" + (f"?{query}" if query else "")
 
     def put(self, key: str, content: bytes) -> bytes:

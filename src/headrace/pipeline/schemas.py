@@ -73,7 +73,7 @@ def checked(schema: ValueSchema) -> ValueSchema:
         raise AskedWrongly("the schema has no column")
     lowered = [name.lower() for name in names]
     for name in names:
-        if name.lower() in (*META, EVENT_DATE, "_corrupt", "_reason"):
+        if name.lower() in (*META, EVENT_DATE, "_corrupt", "_reason", "_value"):
             raise AskedWrongly(f"the schema has a column {name}, a name that the table has for itself")
         if lowered.count(name.lower()) > 1:
             raise AskedWrongly(f"the schema has two columns {name}, which Spark does not tell apart")

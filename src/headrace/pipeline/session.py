@@ -22,16 +22,22 @@ OURS = {
     "spark.sql.shuffle.partitions": "8",
 }
 _LOOK_AT = "look at --master and --conf, and whether there is a Java that Spark takes (java -version, JAVA_HOME)"
+QUERY_LOGGER = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 NEEDED = ("pyspark", "pyarrow", "numba")
 
 
 def check_installed(*further: str) -> None:
     """AskedWrongly, before a JVM is started for nothing."""
+    if missing := not_installed(*further):
+        raise AskedWrongly(missing)
+
+
+def not_installed(*further: str) -> str:
+    """A sentence, or nothing."""
     from importlib.util import find_spec
 
     missing = [name for name in (*NEEDED, *further) if find_spec(name) is None]
-    if missing:
-        raise AskedWrongly(f"{' and '.join(missing)} cannot be imported: install headrace[spark,lake]")
+    return f"{' and '.join(missing)} cannot be imported: install headrace[spark,lake]" if missing else ""
 
 
 @contextmanager
@@ -77,9 +83,18 @@ def _started(name: str, master: str | None, conf: Mapping[str, str]) -> "SparkSe
             session = builder.getOrCreate()
         if "spark.log.level" not in conf:
             session.sparkContext.setLogLevel("ERROR")
+            _hush(session)
     except (PySparkException, Py4JError, OSError) as error:
         raise AskedWrongly(f"Spark does not start: {sentence_of(error)}; {_LOOK_AT}") from error
     return session
+
+
+def _hush(session: "SparkSession") -> None:
+    """Why a query ended is one sentence of ours; Spark would tell it before that with the traces of both languages."""
+    jvm = session.sparkContext._jvm
+    assert jvm is not None
+    log4j = jvm.org.apache.logging.log4j
+    log4j.core.config.Configurator.setLevel(QUERY_LOGGER, log4j.Level.OFF)
 
 
 @contextmanager

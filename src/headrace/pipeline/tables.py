@@ -20,9 +20,17 @@ class Table(Protocol):
         """Where tasks put the files of the batch, within the table: empty, or a directory with a slash behind it."""
         ...
 
-    def commit(self, batch_id: int, files: Sequence[Written]) -> bool:
+    def commit(self, batch_id: int, files: Sequence[Written], plan: str = "") -> bool:
         """All of them become rows of the table, or none. False if somebody else has committed the batch.
-        PipelineFailed if the driver does not see what tasks have written: then none."""
+        PipelineFailed if the driver does not see what tasks have written: then none. `plan` is kept with the batch."""
+        ...
+
+    def last_batch(self) -> int | None:
+        """Of the query, in the table."""
+        ...
+
+    def plan_of(self, batch_id: int) -> str:
+        """What was kept with that batch, which is in the table; empty if that is not known any more."""
         ...
 
     def small_files(self, days: Sequence[str]) -> dict[str, int]:

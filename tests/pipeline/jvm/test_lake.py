@@ -80,9 +80,10 @@ def test_each_record_is_one_row_also_when_batches_are_done_again(
     seen: list[LakeProgress] = []
     said: list[str] = []
     fill(broker.bootstrap, topic, orders(0, 20), partitions=2, key=b"k")
-    first = run(Watcher(said.append, seen.append), format=format, event_time="at", rows_per_batch=8)
+    watcher = Watcher(said.append, seen.append, began=lambda: said.append("began"))
+    first = run(watcher, format=format, event_time="at", rows_per_batch=8)
     assert (first.rows, first.dead_letters, first.batches) == (20, 0, 3), first
-    assert said == [f"inferred from a sample of {topic}: at bigint, id bigint, who string"]
+    assert said == [f"inferred from a sample of {topic}: at bigint, id bigint, who string", "began"]
     assert [one.rows for one in seen] == [8, 16, 20] and seen[-1].lag_rows == 0 and seen[0].lag_rows == 12
     place = tmp_path / "table"
     rows = table(place, format)
@@ -291,6 +292,29 @@ def test_a_checkpoint_does_not_go_on_in_a_table_that_lacks_what_was_before(
     shutil.rmtree(tmp_path / "table")
     (tmp_path / "kept").rename(tmp_path / "table")
     assert run(checkpoint=apart).rows == 4 and ids(tmp_path / "table", "parquet") == list(range(8))
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_checkpoint_from_a_backup_is_refused_before_its_rows_are_taken_for_written(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path, format: str
+) -> None:
+    """Of two batches before, and of the one before: that batch comes again under its number, and with other rows."""
+    place = tmp_path / "table"
+    checkpoint = place / "_headrace" / "checkpoint"
+    for number in range(3):
+        fill(broker.bootstrap, topic, orders(4 * number, 4 * number + 4), partitions=2)
+        run(format=format)
+        shutil.copytree(checkpoint, tmp_path / f"backup-{number}")
+    fill(broker.bootstrap, topic, orders(12, 16), partitions=2)
+    for number, what in ((0, "batch 1 of query .* has batch 2 already"), (1, "has another batch of that number")):
+        shutil.rmtree(checkpoint)
+        shutil.copytree(tmp_path / f"backup-{number}", checkpoint)
+        with pytest.raises(PipelineFailed, match=f"the checkpoint is older than the table: {'.*' * number}{what}"):
+            run(format=format)
+    assert ids(place, format) == list(range(12))
+    shutil.rmtree(checkpoint)
+    (tmp_path / "backup-2").rename(checkpoint)
+    assert run(format=format).rows == 4 and ids(place, format) == list(range(16))
 
 
 def test_a_query_that_a_busy_machine_did_not_start_is_started_again(

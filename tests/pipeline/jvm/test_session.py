@@ -52,6 +52,16 @@ def test_what_spark_does_not_start_with_is_exit_code_2(
         assert "headrace: Spark does not start: " in told and "look at --master and --conf" in told
 
 
+def test_a_query_that_fails_is_one_sentence_without_the_traces_of_spark(
+    broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    given = ["--to", str(tmp_path / "table"), "--once", "--source", "nothing=1", "--bootstrap", broker.bootstrap]
+    done = headrace_process("pipeline", "lake", topic, *given, within_s=WITHIN_S)
+    told = done.stderr.decode()
+    assert done.returncode == 1 and told.splitlines()[-1].startswith("headrace: there is no option nothing; "), told
+    assert "\tat org.apache.spark" not in told and "Traceback (most recent" not in told, told
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_run_to_the_end_that_is_stopped_before_it_is_exit_code_1(
     broker: BrokerProcess, tmp_path: Path, number: signal.Signals
