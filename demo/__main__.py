@@ -21,6 +21,14 @@ DIRECTORY = Path("build/demo")
 PLOT = Path("docs/demo.svg")
 CLOSING = "The shop closes, Spark reads on to the end"
 INTERRUPTED = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def interrupt(*_: object) -> None:
+    """Once: whoever is impatient does not keep it from ending all that it has started."""
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def play(directory: Path) -> Stage:
@@ -53,8 +61,8 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help=f"renew {PLOT} too")
     chosen = parser.parse_args()
     directory: Path = chosen.directory.absolute()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)  # so that nothing stays
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
     try:

@@ -55,12 +55,13 @@ class Happening(NamedTuple):
 
 
 class QueryBatch(NamedTuple):
-    """A micro-batch of a Spark query, when it was over."""
+    """A micro-batch of a Spark query with orders, when it was over."""
 
     at_s: float
     query: str
     batch_id: int
-    rows: int
+    read: int
+    """Orders that it has read since its first batch, by its offsets."""
 
 
 class IdleFetch(NamedTuple):

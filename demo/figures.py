@@ -43,11 +43,12 @@ def lag(seen: Evidence) -> str:
 
 
 def behind(seen: Evidence, query: str) -> list[Point]:
-    """A batch that was done again counts once."""
+    """By offsets: a batch that was done again counts once, and one of which a driver died before it told of it counts
+    with the next. One that is told of may have read more than was acknowledged when it was told."""
     acked = sorted(one.at_s for one in seen.acked)
-    done = {one.batch_id: one for one in reversed(seen.batches) if one.query == query}.values()
+    done = [one for one in seen.batches if one.query == query]
     return [
-        Point(at_s, bisect_right(acked, at_s) - sum(one.rows for one in done if one.at_s <= at_s))
+        Point(at_s, max(0, bisect_right(acked, at_s) - max((one.read for one in done if one.at_s <= at_s), default=0)))
         for at_s in (step / 2 for step in range(2 * int(end_s(seen)) + 1))
     ]
 

@@ -13,7 +13,8 @@ FINISH_S_MAX = 600.0
 class Queries:
     def __init__(self, bootstrap: str, directory: Path, now_s: Callable[[], float]) -> None:
         self.batches: list[QueryBatch] = []
-        self.rows = {"lake": 0, "sums": 0}
+        self.read = {"lake": 0, "sums": 0}
+        """Orders, by query."""
         self.verified: Document = {}
         """What `headrace pipeline verify` found when all was read."""
         self._bootstrap, self._directory, self._now_s = bootstrap, directory, now_s
@@ -25,10 +26,10 @@ class Queries:
         return Child("demo.spark_jobs", self._bootstrap, str(self._directory), log=log, on_line=self._heard)
 
     def _heard(self, told: Document) -> None:
-        if "batch" in told and told["query"] in self.rows:
-            query = told["query"]
-            self.batches.append(QueryBatch(self._now_s(), query, told["batch"], told["rows"]))
-            self.rows[query] += told["rows"]
+        if "batch" in told:
+            query, read = told["query"], told["read"]
+            self.batches.append(QueryBatch(self._now_s(), query, told["batch"], read))
+            self.read[query] = max(self.read[query], read)
         self._is_started = self._is_started or "started" in told
         self._is_finished = self._is_finished or "finished" in told
         self.verified = told.get("verified", self.verified)
@@ -41,8 +42,8 @@ class Queries:
         before = len(self.batches)
 
         def run() -> bool:
-            done = [one.query for one in self.batches[before:] if one.rows]
-            return all(done.count(query) >= batches for query in self.rows)
+            done = [one.query for one in self.batches[before:]]
+            return all(done.count(query) >= batches for query in self.read)
 
         self._child.until(run, "both Spark queries read orders", START_S_MAX)
 

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from demo.lake import Lake
 from demo.plan import ORDERS, SCHEMA, SUMS
 from headrace.pipeline.verify import VerifyOptions, run
-from headrace.spark.listener import GroupListener, QueryLag
+from headrace.spark.listener import GroupListener
 
 if TYPE_CHECKING:
     from headrace.pipeline.lake import LakeProgress
@@ -50,11 +50,16 @@ class Telling(GroupListener):
     """Commits group offsets as it does, so that `headrace group describe sums` works; and tells of each batch."""
 
     def onQueryProgress(self, event: Any) -> None:
-        self._rows = event.progress.numInputRows
+        progress = event.progress
+        if progress.numInputRows:
+            ends = [json.loads(source.endOffset)[ORDERS] for source in progress.sources]
+            tell("sums", progress.batchId, sum(offset for end in ends for offset in end.values()))
         super().onQueryProgress(event)
 
-    def tell(self, lag: QueryLag) -> None:
-        say(query=lag.query, batch=lag.batch_id, rows=self._rows)
+
+def tell(query: str, batch_id: int, read: int) -> None:
+    """How far it is, which does not depend on whether the batches before were told."""
+    say(query=query, batch=batch_id, read=read)
 
 
 def say(**told: object) -> None:
@@ -126,9 +131,8 @@ class Sums:
 def main(bootstrap: str, directory: str) -> None:
     place = Path(directory)
     spark = session(place)
-    listener = Telling(bootstrap, groups={"sums": "sums"}, on_lag=lambda lag: listener.tell(lag))
-    spark.streams.addListener(listener)
-    sums, lake = Sums(spark, bootstrap, place), Lake(spark, bootstrap, place, tell_of_lake())
+    spark.streams.addListener(Telling(bootstrap, groups={"sums": "sums"}))
+    sums, lake = Sums(spark, bootstrap, place), Lake(spark, bootstrap, place, tell_of_lake)
     sums.until_waiting()
     say(started=True)
     finish = threading.Event()
@@ -148,17 +152,9 @@ def main(bootstrap: str, directory: str) -> None:
     spark.stop()
 
 
-def tell_of_lake() -> "Callable[[LakeProgress], None]":
-    """Progress counts rows from the beginning of a run; told is what each batch had."""
-    rows = 0
-
-    def tell(progress: "LakeProgress") -> None:
-        nonlocal rows
-        batch = progress.rows - rows if progress.rows >= rows else progress.rows
-        rows = progress.rows
-        say(query="lake", batch=progress.batch_id, rows=batch)
-
-    return tell
+def tell_of_lake(progress: "LakeProgress") -> None:
+    """It has a session of its own, which the listener does not hear."""
+    tell("lake", progress.batch_id, progress.offsets)
 
 
 if __name__ == "__main__":

@@ -70,8 +70,8 @@ class Terminal:
         if stage is None or stage.queries is None or stage.watcher is None:
             return ""
         leaders = " ".join(str(stage.watcher.leader(at)).replace("-1", "-") for at in range(PARTITIONS))
-        acked, rows = stage.acked(), stage.queries.rows
-        behind = ", ".join(f"{query} {max(acked - read, 0):,} behind" for query, read in rows.items())
+        acked, done = stage.acked(), stage.queries.read
+        behind = ", ".join(f"{query} {max(acked - read, 0):,} behind" for query, read in done.items())
         return f"  [{acked:,} orders acknowledged; {behind}; leaders {leaders}]"
 
 

@@ -25,6 +25,8 @@ def never_back(seen: Evidence) -> Promise:
     after_kill = [one for one in told if one.at_s > seen.killed_s and one.partition == 0]
     before_kill = [one for one in told if one.at_s <= seen.killed_s and one.partition == 0]
     findings += unless(after_kill and before_kill, "no offset was told before the leader was killed, or none after it")
+    others = [one for one in after_kill if one.node_id != seen.killed_leader]
+    findings += unless(seen.killed_leader >= 0 and others, "no other node told an offset after the leader was killed")
     silence_s = min((one.at_s for one in after_kill), default=0.0) - max((one.at_s for one in before_kill), default=0.0)
     held_back = sum(one.error == NOT_AVAILABLE for one in seen.ends)
     return Promise(

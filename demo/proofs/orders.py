@@ -61,6 +61,8 @@ def nothing_is_amiss(seen: Evidence) -> Promise:
     findings += unless(found.tiers == PARTITIONS, f"the tier of {found.tiers} of {PARTITIONS} partitions was read")
     beyond = sum(one.offset >= found.ends.get(one.partition, 0) for one in seen.acked)
     findings += unless(not beyond, f"{beyond} acknowledged orders lie behind what was read")
+    read = f"{found.records} records were read, and {len(seen.acked)} orders were acknowledged"
+    findings += unless(found.records >= len(seen.acked), read)
     return Promise(
         "Replication (headrace pipeline verify)",
         "Every replica and the tier agree: checksums, offsets, leader epochs, no producer's sequence twice",

@@ -7,8 +7,11 @@ from headrace.errors import ErrorCode
 
 def old_owner_is_fenced(seen: Evidence) -> Promise:
     over = seen.takeover
-    late = [one for one in over.log if one.offset >= over.fence and one.owner == over.old]
-    findings = [f"{one.owner} wrote {one.number} at {one.offset}, behind the fence at {over.fence}" for one in late]
+    began = min((one.offset for one in over.log if one.owner == over.new), default=over.fence)
+    border = min(began, over.fence)
+    late = [one for one in over.log if one.offset >= border and one.owner == over.old]
+    findings = [f"{one.owner} wrote {one.number} at {one.offset}, behind the fence at {border}" for one in late]
+    findings += unless(began >= over.fence, f"{over.new} wrote at {began}, before the fence at {over.fence}")
     findings += unless(over.new_generation > over.old_generation >= 0, "nobody took over")
     findings += unless(over.last_words, f"{over.old} was never told that it is no owner any more")
     findings += unless(over.raw_refusal, f"{over.old} was let in when it wrote past its library")
@@ -20,6 +23,7 @@ def old_owner_is_fenced(seen: Evidence) -> Promise:
         findings += unless(
             numbers and numbers == sorted(set(numbers)), f"what {owner} wrote is doubled or out of order"
         )
+        findings += unless(acked, f"nothing that {owner} wrote was acknowledged")
         missing = set(acked) - set(numbers)
         findings += unless(not missing, f"{len(missing)} records of {owner} were acknowledged, and are not there")
     return Promise(

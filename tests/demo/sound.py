@@ -44,7 +44,7 @@ def sound() -> Evidence:
     seen.ends += [ToldEnd(5.2, 5.3, 2, 0, 78, -1), ToldEnd(6.0, 6.1, 3, 0, 6, -1)]
     seen.led = [Led(0.5, 0, 1, 0, "it is the first replica"), Led(5.4, 0, 2, 1, "1 cannot lead")]
     seen.happenings = [Happening(KILLED_S, "kill -9 node 1"), Happening(9.0, "The disk is wiped")]
-    seen.batches = [QueryBatch(float(at), query, at, 100) for at in range(3) for query in ("lake", "sums")]
+    seen.batches = [QueryBatch(float(at), query, at, 100 * (at + 1)) for at in range(3) for query in ("lake", "sums")]
     seen.idle = [IdleFetch(1, 30, 1_200, 1_500, 40, 30)]
     seen.failed_replica = FailedReplica(
         node_id=3,

@@ -62,6 +62,23 @@ def test_an_act_that_fails_is_a_broken_promise_in_the_report(
     assert "it was played" not in json.dumps(told)
 
 
+def test_who_interrupts_it_twice_leaves_nothing_running_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    def begin(_stage: Stage) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    def end(_stage: Stage) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+        ended.append("all")
+
+    monkeypatch.setattr(Stage, "open", begin)
+    monkeypatch.setattr(Stage, "end", end)
+    monkeypatch.setattr(sys, "argv", ["demo", "--directory", str(tmp_path / "demo")])
+    assert play.main() == play.INTERRUPTED and ended == ["all"]
+
+
 def test_all_that_can_be_read_back_is_read_though_something_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,10 @@ def row_of_another_offset(seen: Evidence) -> None:
     seen.lake[5] = seen.lake[5]._replace(offset=6)
 
 
+def driver_never_killed(seen: Evidence) -> None:
+    seen.driver_kills = 0
+
+
 def sum_lost(seen: Evidence) -> None:
     del seen.sums[1]
 
@@ -107,6 +111,14 @@ def offsets_of_one_partition_never_told(seen: Evidence) -> None:
 
 def offset_never_told_again(seen: Evidence) -> None:
     seen.ends = [one for one in seen.ends if one.at_s < KILLED_S]
+
+
+def leader_told_on_after_its_death(seen: Evidence) -> None:
+    seen.ends = [one if one.error else one._replace(node_id=1) for one in seen.ends]
+
+
+def no_leader_was_killed(seen: Evidence) -> None:
+    seen.killed_leader = -1
 
 
 def node_never_asked(seen: Evidence) -> None:
@@ -170,6 +182,20 @@ def written_behind_the_fence(seen: Evidence) -> None:
     seen.takeover.log.append(Written(4, "anna", 2))
 
 
+def fence_behind_the_new_one(seen: Evidence) -> None:
+    seen.takeover.fence = 4
+    seen.takeover.log.append(Written(4, "ben", 2))
+
+
+def old_one_writes_before_a_wrong_fence(seen: Evidence) -> None:
+    seen.takeover.fence = 1_000
+    seen.takeover.log.append(Written(4, "anna", 2))
+
+
+def new_owner_was_told_nothing(seen: Evidence) -> None:
+    seen.takeover.new_acked.clear()
+
+
 def raw_write_let_in(seen: Evidence) -> None:
     seen.takeover.raw_refusal = ""
 
@@ -210,6 +236,10 @@ def verified_too_little(seen: Evidence) -> None:
     seen.verified.ends[2] = 900
 
 
+def records_not_verified(seen: Evidence) -> None:
+    seen.verified.records = 0
+
+
 def records_not_read(seen: Evidence) -> None:
     seen.records_read = 2
 
@@ -236,6 +266,7 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     row_of_another_time: "The table has every order",
     row_of_another_region: "The table has every order",
     row_of_another_offset: "The table has every order",
+    driver_never_killed: "The table has every order",
     sum_lost: "The sums that Spark wrote",
     sum_doubled: "The sums that Spark wrote",
     sum_wrong: "The sums that Spark wrote",
@@ -243,6 +274,8 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     offset_before_an_acknowledged_order: "Latest offsets never go back",
     offsets_of_one_partition_never_told: "Latest offsets never go back",
     offset_never_told_again: "Latest offsets never go back",
+    leader_told_on_after_its_death: "Latest offsets never go back",
+    no_leader_was_killed: "Latest offsets never go back",
     node_never_asked: "Latest offsets never go back",
     asker_met_an_error: "Latest offsets never go back",
     idle_fetch_names_partitions: "A fetch without news",
@@ -258,6 +291,9 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     leads_too_soon: "A replica with little on its own disk",
     tier_harmed: "What is in the tier is whole",
     written_behind_the_fence: "An owner that was paused",
+    fence_behind_the_new_one: "An owner that was paused",
+    old_one_writes_before_a_wrong_fence: "An owner that was paused",
+    new_owner_was_told_nothing: "An owner that was paused",
     raw_write_timed_out: "An owner that was paused",
     raw_write_let_in: "An owner that was paused",
     ledger_record_lost: "An owner that was paused",
@@ -268,6 +304,7 @@ HARMS: dict[Callable[[Evidence], None], str] = {
     replica_has_nothing: "All replicas of the orders",
     partition_without_replicas: "All replicas of the orders",
     verified_too_little: "Every replica and the tier agree",
+    records_not_verified: "Every replica and the tier agree",
     records_not_read: "No broker met a bug",
     broker_met_a_bug: "No broker met a bug",
 }

@@ -94,7 +94,11 @@ def test_make_demo_is_a_target_that_make_tells_of() -> None:
 
 def test_a_batch_that_was_done_again_is_not_counted_twice() -> None:
     seen = sound()
-    seen.batches = [QueryBatch(2.0, "lake", 0, 100), QueryBatch(3.0, "lake", 0, 100), QueryBatch(4.0, "lake", 1, 50)]
+    seen.batches = [
+        QueryBatch(2.0, "lake", 0, 100),
+        QueryBatch(3.0, "lake", 0, 100),
+        QueryBatch(4.0, "lake", 2, 150),  # nobody was told of batch 1
+    ]
     points = {point.at_s: point.value for point in figures.behind(seen, "lake")}
     acked = {at_s: sum(one.at_s <= at_s for one in seen.acked) for at_s in points}
     assert [acked[at_s] - points[at_s] for at_s in (1.5, 2.0, 3.0, 4.0)] == [0, 100, 100, 150]
