@@ -1,5 +1,5 @@
 """A source in Python that hands out a prepared batch: what Spark itself takes for the rows of any of them, and for a
-micro-batch."""
+micro-batch. It does with Spark's collection of garbage what ours does."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,6 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from bench.spark_rows import PARTITIONS
 from headrace.spark.schema import source_schema
+from headrace.spark.worker_memory import keep_what_is_loaded
 
 FLOOR = "a Python source that does nothing"
 ROWS_PER_PARTITION = 250
@@ -24,6 +25,7 @@ class Floor(DataSource):
         return "value binary"
 
     def reader(self, schema: object) -> DataSourceReader:  # noqa: ARG002  # Spark gives it by name
+        keep_what_is_loaded()
         rows, record_bytes, batch_rows = (int(self.options[one]) for one in ("rows", "recordBytes", "batchRows"))
         return _BatchReader(rows // PARTITIONS, record_bytes, batch_rows)
 
@@ -43,6 +45,7 @@ class _BatchReader(DataSourceReader):
         return [InputPartition(index) for index in range(PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the same for all
+        keep_what_is_loaded()
         row = {
             "key": bytes(8),
             "value": bytes(self._record_bytes),
@@ -71,4 +74,5 @@ class _Reader(DataSourceStreamReader):
         return [InputPartition(index) for index in range(PARTITIONS)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the same for all
+        keep_what_is_loaded()
         yield pa.RecordBatch.from_arrays([pa.array([bytes(100)] * ROWS_PER_PARTITION, pa.binary())], ["value"])
