@@ -101,7 +101,7 @@ def spark_markdown(results: SparkResults) -> str:
     ]
     parts.append(_table_of_ways("CPU us/row", reads.us_per_row))
     parts.append(_table_of_ways("million rows/s", lambda *which: reads.rows_per_s(*which) / 1e6))
-    parts += [_share_table(reads), _sink_table(results)]
+    parts += [_share_table(reads), _added_table(reads), _sink_table(results)]
     parts += [_latency_table(results), goals_table(results.goals())]
     return "\n\n".join(parts)
 
@@ -128,6 +128,27 @@ def _share_table(reads: Reads) -> str:
                 )
     titles = ("who spends it, us/row", "", "", "Spark's JVM", "our Python", "the broker")
     return table((*titles, "Kafka with Spark's connector", "the same, tuned"), rows)
+
+
+def _added_table(reads: Reads) -> str:
+    """Beside a source that has its rows already: what is left is all that a better source could save."""
+    rows = []
+    for kind in (SMALL, LARGE):
+        nothing_us, tuned_us = (reads.us_per_row(kind, COLUMNS, way) for way in (FLOOR, TUNED))
+        for way in (HOT, COLD):
+            all_us = reads.us_per_row(kind, COLUMNS, way)
+            figures = (f"{all_us:.2f}", f"{nothing_us:.2f}", f"{all_us - nothing_us:.2f}")
+            rows.append((kind.label, way, *figures, f"{1 - nothing_us / all_us:.0%}", f"{nothing_us / tuned_us:.2f}"))
+    titles = (
+        "all columns, CPU us/row",
+        "",
+        "all of it",
+        FLOOR,
+        "what we add",
+        "our share",
+        "Spark alone / tuned connector",
+    )
+    return table(titles, rows)
 
 
 def _sink_table(results: SparkResults) -> str:

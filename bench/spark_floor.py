@@ -3,6 +3,7 @@ micro-batch. It does with Spark's collection of garbage what ours does."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
@@ -46,19 +47,24 @@ class _BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # the same for all
         keep_what_is_loaded()
-        row = {
-            "key": bytes(8),
-            "value": bytes(self._record_bytes),
-            "topic": "hot-100-none",
-            "partition": 0,
-            "offset": 0,
-            "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
-            "timestampType": 0,
-        }
-        schema = to_arrow_schema(source_schema(False), timezone="UTC")
-        batch = pa.RecordBatch.from_pylist([row] * self._batch_rows, schema=schema)
+        batch = _batch(self._record_bytes, self._batch_rows)
         for begin in range(0, self._rows, self._batch_rows):
             yield batch.slice(0, min(self._batch_rows, self._rows - begin))
+
+
+@cache
+def _batch(record_bytes: int, rows: int) -> pa.RecordBatch:
+    """Made once in a process: to make it is not what Spark takes."""
+    row = {
+        "key": bytes(8),
+        "value": bytes(record_bytes),
+        "topic": "hot-100-none",
+        "partition": 0,
+        "offset": 0,
+        "timestamp": datetime(2026, 1, 1, tzinfo=UTC),
+        "timestampType": 0,
+    }
+    return pa.RecordBatch.from_pylist([row] * rows, schema=to_arrow_schema(source_schema(False), timezone="UTC"))
 
 
 class _Reader(DataSourceStreamReader):
