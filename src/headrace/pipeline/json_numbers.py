@@ -1,5 +1,5 @@
 """Numbers of JSON as they are written. Where Spark makes text of one that has a point or an exponent, that is the text
-of the double nearest to it: of more than 15 digits it may be another number."""
+of the double nearest to it: of more than 15 digits, or of a size that no double has, it may be another number."""
 
 from collections.abc import Callable
 
@@ -9,9 +9,9 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 from headrace.pipeline.json_checks import anywhere, with_nulls
 
-LONG_NUMBER = r"\d[\d.]{15}"
-MADE_TEXT = r"(?s)^(-?\d.*[.E]|[\[{])"
-"""What text begins like that Spark may have made of a number, or of something with numbers in it."""
+RISKY_NUMBER = r"\d[\d.]{15}|\d[eE][+-]?\d{3}"
+MADE_TEXT = r"""^(-?\d+\.\d+(E-?\d+)?|"-?Infinity")$|^[\[{]"""
+"""Text that Spark may have made of a number, which it writes as Java does, or of something with numbers in it."""
 MARK = "\ufdd0"
 """Of the numbers that were made strings: it is no character, so that no text has it."""
 WITH_POINT = (
@@ -27,7 +27,7 @@ def is_at_risk(text: Column, parsed: Column, kind: DataType) -> Column | None:
     looks_made = anywhere(
         parsed, kind, lambda value, one: value.rlike(MADE_TEXT) if isinstance(one, StringType) else None
     )
-    return None if looks_made is None else text.rlike(LONG_NUMBER) & looks_made
+    return None if looks_made is None else text.rlike(RISKY_NUMBER) & looks_made
 
 
 def in_strings(text: Column) -> Column:
