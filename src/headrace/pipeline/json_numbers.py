@@ -13,7 +13,9 @@ RISKY_NUMBER = r"\d[\d.]{15}|\d[eE][+-]?\d{3}"
 MADE_TEXT = r"""^(-?\d+\.\d+(E-?\d+)?|"-?Infinity")$|^[\[{]"""
 """Text that Spark may have made of a number, which it writes as Java does, or of something with numbers in it."""
 MARK = "\ufdd0"
-"""Of the numbers that were made strings: it is no character, so that no text has it."""
+"""Of the numbers that were made strings: it is no character, so that hardly any text has it."""
+HAS_MARK = rf"{MARK}|(?<!\\)(?:\\\\)*\\u(?i:{ord(MARK):x})"
+"""As it is, or escaped by a backslash that is not itself escaped."""
 WITH_POINT = (
     r"""\G((?:[^"'\d-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'|-?\d++(?![.eE])|-(?!\d))*+)"""
     r"(-?\d++(?:\.\d++(?:[eE][+-]?\d++)?+|[eE][+-]?\d++))(?![\w.+-])"
@@ -33,6 +35,11 @@ def is_at_risk(text: Column, parsed: Column, kind: DataType) -> Column | None:
 def in_strings(text: Column) -> Column:
     """The same JSON, with each number that has a point or an exponent in a string that begins with the mark."""
     return f.regexp_replace(text, WITH_POINT, f'$1"{MARK}$2"')
+
+
+def has_mark(text: Column) -> Column:
+    """Then nobody can tell it from ours."""
+    return text.rlike(HAS_MARK)
 
 
 def as_written(kind: DataType) -> DataType:

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from headrace.pipeline.avro import decoder
 from headrace.pipeline.json_checks import FIRST_DAY, LAST_TIME, anywhere, as_text, is_wrong, with_nulls
-from headrace.pipeline.json_numbers import as_written, holds_text, in_strings, is_at_risk, without_marks
+from headrace.pipeline.json_numbers import as_written, has_mark, holds_text, in_strings, is_at_risk, without_marks
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.schemas import EVENT_DATE, META, ValueSchema
 from headrace.spark.schema import COLUMNS
@@ -117,7 +117,9 @@ def _read(records: DataFrame, text: Column, wanted: StructType) -> DataFrame:
         else f.col(PARSED).getField(one.name).alias(one.name)
         for one in read.fields
     ]
-    corrupt = f.coalesce(f.col(PARSED).getField(CORRUPT), f.col(WRITTEN).getField(CORRUPT)).alias(CORRUPT)
+    corrupt = f.coalesce(
+        f.col(PARSED).getField(CORRUPT), f.col(WRITTEN).getField(CORRUPT), f.when(has_mark(text), text)
+    ).alias(CORRUPT)
     return written.withColumn(
         PARSED, f.when(f.col(WRITTEN).isNotNull(), f.struct(*exact, corrupt)).otherwise(f.col(PARSED))
     )
