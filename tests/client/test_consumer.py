@@ -262,6 +262,18 @@ async def test_what_lies_behind_the_end_that_is_wanted_is_not_asked_for() -> Non
         assert asked_bytes(broker)[-1] == 1 << 20
 
 
+async def test_no_less_is_asked_for_than_the_broker_is_to_wait_for() -> None:
+    async with (
+        broker_with_log(1) as (broker, log),
+        Consumer(broker.bootstrap, max_wait_ms=20, min_bytes=200_000, max_partition_bytes=1 << 20) as consumer,
+    ):
+        log.append(T0, b"a")
+        consumer.assign([T0])
+        consumer.seek(T0, 0, until=1)
+        await read(consumer, 1)
+        assert asked_bytes(broker) == [200_000]
+
+
 @pytest.mark.parametrize("code", [3, 5, 6, 74, 75, 100])
 async def test_codes_that_mean_another_leader_ask_for_metadata_and_go_there(code: int) -> None:
     cluster = FakeCluster()

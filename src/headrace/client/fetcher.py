@@ -216,7 +216,8 @@ class Fetcher:
         if assigned.until is None or len(self._members) > 1:
             return bytes_max
         rest = (assigned.until - assigned.fetch_offset) * self._record_bytes * REST_SPARE
-        return min(bytes_max, max(REST_BYTES_MIN, int(rest)))
+        # With less than the broker waits for, it would wait as long as it may.
+        return min(bytes_max, max(REST_BYTES_MIN, self._limits.min_bytes, int(rest)))
 
     def _request(self, ask: Ask[Key, FetchPartition], *, waits: bool = True) -> FetchRequest:
         topics: dict[str | bytes, FetchTopic] = {}
