@@ -259,7 +259,7 @@ async def test_what_lies_behind_the_end_that_is_wanted_is_not_asked_for() -> Non
         async with asyncio.timeout(30):
             while not any(record.partition == 1 for record in await consumer.poll(1000)):
                 pass
-        assert asked_bytes(broker)[-1] == 1 << 20
+        assert set(asked_bytes(broker)) == {1 << 20}
 
 
 async def test_no_less_is_asked_for_than_the_broker_is_to_wait_for() -> None:

@@ -71,9 +71,14 @@ class Fetcher:
         old = self._keys.get(assigned)
         if old is not None and old != key:
             self.drop(assigned)  # the topic was made anew
+        members_before = len(self._members)
         self._keys[assigned] = key
         self._members[key] = assigned
         self._list(key, assigned)
+        if members_before == 1 < len(self._members):
+            first_key, first = next(iter(self._members.items()))
+            if first.until is not None:  # while it was alone, not all of it was asked for
+                self._list(first_key, first)
         self.wake()
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
