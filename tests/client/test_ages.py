@@ -7,6 +7,9 @@ from tests.broker.stepped import SteppedClock
 
 PARTITIONS = [TopicPartition("t", at) for at in range(9)]
 
+TIMES_MS = {PARTITIONS[7]: 0, PARTITIONS[8]: -1}
+"""The last one has none."""
+
 
 class SlowConsumer(Consumer):
     """Each answer, of one partition, takes 400 ms."""
@@ -20,7 +23,8 @@ class SlowConsumer(Consumer):
         partition = PARTITIONS[len(self.polled_ms)]
         self.polled_ms.append(timeout_ms)
         self._stepped.now_ms += min(timeout_ms, 400)
-        return [ConsumerRecord("t", partition.partition, 5, 1_000, None, None, ())] if timeout_ms >= 400 else []
+        time_ms = TIMES_MS.get(partition, 1_000)
+        return [ConsumerRecord("t", partition.partition, 5, time_ms, None, None, ())] if timeout_ms >= 400 else []
 
 
 async def test_the_time_is_that_of_the_whole_call_however_many_partitions_there_are() -> None:
@@ -30,3 +34,11 @@ async def test_the_time_is_that_of_the_whole_call_however_many_partitions_there_
         found = await written_ms(consumer, dict.fromkeys(PARTITIONS, 5), 1_000, clock)
     assert found == dict.fromkeys(PARTITIONS[:2], 1_000)
     assert consumer.polled_ms == [1_000, 600, 200]
+
+
+async def test_a_record_without_a_time_has_no_age() -> None:
+    clock = SteppedClock()
+    consumer = SlowConsumer(clock)
+    async with consumer:
+        found = await written_ms(consumer, dict.fromkeys(PARTITIONS, 5), 10_000, clock)
+    assert found == {**dict.fromkeys(PARTITIONS[:7], 1_000), PARTITIONS[7]: 0}

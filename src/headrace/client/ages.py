@@ -14,7 +14,7 @@ is not looked at."""
 async def written_ms(
     consumer: Consumer, offsets: Mapping[TopicPartition, int], wait_ms_max: int, clock: Clock
 ) -> dict[TopicPartition, int]:
-    """Of the first record at or after each offset; without those that nobody tells in time."""
+    """Of the first record at or after each offset; without those that have no time, or that nobody tells in time."""
     deadline_ms = clock.monotonic_ms() + wait_ms_max
     consumer.assign(offsets)
     for partition, offset in offsets.items():
@@ -26,4 +26,4 @@ async def written_ms(
             if partition not in written:
                 written[partition] = record.timestamp
                 consumer.pause([partition])
-    return written
+    return {partition: time_ms for partition, time_ms in written.items() if time_ms >= 0}
