@@ -166,3 +166,32 @@ async def test_a_partition_that_takes_no_records_keeps_no_job_of_another_one_ali
     assert asked_for == ["0.0", "1.0", "1.1"]
     await groups.give_up_silent_jobs()
     assert asked_for[3:] == ["0.0"]
+
+
+async def test_a_partition_that_takes_long_holds_up_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    living = LivingJobs()
+    for index in range(2):
+        living.begin(index)
+        for number in range(2):
+            living.heard(index, f"{index}.{number}")
+    asked_for: list[str] = []
+    others_are_over = asyncio.Event()
+
+    async def commit(_: CommitGroups, batch: Batch) -> Outcome:
+        asked_for.append(batch.query)
+        if batch.query == "1.1":
+            others_are_over.set()
+        elif batch.query.startswith("0."):
+            await others_are_over.wait()
+        return Outcome(ErrorCode.NONE)
+
+    monkeypatch.setattr(CommitGroups, "commit", commit)
+    nobody: Any = None
+    queries: Any = SimpleNamespace(living=living)
+    groups = CommitGroups(nobody, nobody, queries)
+    for _ in range(ROUNDS_MAX):
+        living.silent()
+    async with asyncio.timeout(20):
+        await groups.give_up_silent_jobs()
+    assert asked_for == ["0.0", "1.0", "1.1", "0.1"]
+    assert living.silent() == []

@@ -34,6 +34,40 @@ def test_a_backlog_that_was_there_before_is_as_old_as_its_first_record() -> None
     assert last is not None and (last.lag_rows, last.lag_s) == (0, 0.0)
 
 
+def batches(count: int) -> list[dict[str, Any]]:
+    one = [told(at, {"t": {"0": at}}, {"t": {"0": at + 1}}, {"t": {"0": 110}}) for at in range(count)]
+    return [{**report, "numInputRows": 1} for report in one]
+
+
+def test_each_batch_with_rows_is_told_once_and_ages_are_asked_for_with_the_newest_one() -> None:
+    asked: list[Any] = []
+
+    def ages(offsets: Any) -> dict[Any, float]:
+        asked.append(dict(offsets))
+        return {}
+
+    clock = ProgressClock(100.0, ages)
+    reports = batches(4)
+    reports[1]["numInputRows"] = 0
+    assert [one.batch_id for one in clock.news(reports[:3], 102.0, lambda: False)] == [0, 2]
+    assert asked == [{("t", 0): 3}]
+    assert [one.batch_id for one in clock.news(reports, 103.0, lambda: False)] == [3]
+
+
+def test_nothing_more_is_told_nor_asked_for_once_the_run_is_to_stop() -> None:
+    asked: list[Any] = []
+
+    def ages(offsets: Any) -> dict[Any, float]:
+        asked.append(offsets)
+        return {}
+
+    heard: list[int] = []
+    clock = ProgressClock(100.0, ages)
+    for one in clock.news(batches(4), 102.0, lambda: len(heard) == 2):
+        heard.append(one.batch_id)
+    assert heard == [0, 1] and not asked
+
+
 def test_another_kind_of_source_tells_nothing() -> None:
     assert ProgressClock(0.0).told(told(0, None, "rate 7", None), 1.0) is None
 

@@ -104,6 +104,15 @@ def test_what_a_batch_was_planned_to_have_is_kept_with_it(bench: Bench) -> None:
     assert table.last_batch() == 4 and table.plan_of(4) == ""
 
 
+def test_a_delta_log_is_not_read_to_its_beginning_for_a_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_table, "PLAN_ENTRIES_MAX", 2)
+    bench = Bench(tmp_path, "delta")
+    table = bench.driver()
+    for batch_id in range(3):
+        assert table.commit(batch_id, bench.files(table, batch_id, [batch_id]), f"plan {batch_id}")
+    assert [table.plan_of(batch_id) for batch_id in range(3)] == ["", "plan 1", "plan 2"]
+
+
 def test_attempts_that_failed_leave_no_rows(bench: Bench) -> None:
     table = bench.driver()
     bench.files(table, 0, [1])

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -181,6 +182,21 @@ def test_a_driver_that_is_dead_is_so_though_nobody_has_asked_how_it_ended(
     daemon.kill()
     until(lambda: not watch.is_needed())
     assert daemon.returncode is None
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+def test_a_driver_lives_whatever_bytes_its_name_is_of(tmp_path: Path) -> None:
+    sign, name = tmp_path / "sign", os.fsencode(tmp_path) + b"/\xff) Z"
+    sign.touch()
+    os.symlink(os.fsencode(shutil.which("sleep") or "sleep"), name)
+    with subprocess.Popen(["sleep", "600"], executable=name) as process:
+        try:
+            until(lambda: b"\xff" in Path(f"/proc/{process.pid}/stat").read_bytes())
+            watch = job_keeper.Watch(str(sign), process.pid)
+            assert watch.is_needed()
+        finally:
+            process.kill()
+        until(lambda: not watch.is_needed())
 
 
 def test_a_process_beside_the_driver_ends_with_the_job_or_the_driver(

@@ -12,7 +12,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.ages import ages_s
 from headrace.spark.group_offsets import commit_group_offsets
-from headrace.spark.lag import SEEN_MAX, Lag, LagClock
+from headrace.spark.lag import ASK_EVERY_S, SEEN_MAX, Lag, LagClock
 from headrace.spark.listener import GroupListener, QueryLag
 from headrace.system import SystemClock
 from headrace.testing import Cluster
@@ -71,6 +71,33 @@ def test_what_was_there_before_the_clock_has_the_age_of_its_record() -> None:
     assert len(asked) == 1  # of what came since, the clock itself knows
 
 
+def test_ages_are_asked_for_now_and_then_and_grow_older_between() -> None:
+    asked: list[Any] = []
+
+    def ages(offsets: Any) -> dict[TopicPartition, float]:
+        asked.append(dict(offsets))
+        return dict.fromkeys(offsets, 3600.0)
+
+    clock = LagClock(ages)
+    ends = {T0: 30, T1: 30}
+    assert clock.lag({T0: 10, T1: 10}, ends, 100.0, may_ask=False) == {T0: Lag(20, 0.0), T1: Lag(20, 0.0)}
+    assert clock.lag({T0: 10, T1: 10}, ends, 100.0) == {T0: Lag(20, 3600.0), T1: Lag(20, 3600.0)}
+    later = 100.0 + ASK_EVERY_S - 1
+    grown = 3600.0 + ASK_EVERY_S - 1
+    assert clock.lag({T0: 10, T1: 11}, ends, later) == {T0: Lag(20, grown), T1: Lag(19, ASK_EVERY_S - 1)}
+    assert asked == [{T0: 10, T1: 10}]
+    assert clock.lag({T0: 10, T1: 11}, ends, later + 1) == {T0: Lag(20, 3600.0), T1: Lag(19, 3600.0)}
+    assert asked[1:] == [{T0: 10, T1: 11}]
+    clock.lag({T0: 10, T1: 11}, ends, 50.0)
+    assert len(asked) == 3  # the clock was set back
+
+
+def test_what_was_told_of_another_log_by_the_same_name_is_forgotten() -> None:
+    clock = LagClock(lambda offsets: dict.fromkeys(offsets, 3600.0))
+    assert clock.lag({T0: 10}, {T0: 30}, 100.0) == {T0: Lag(20, 3600.0)}
+    assert clock.lag({T0: 10}, {T0: 20}, 101.0) == {T0: Lag(10, 0.0)}
+
+
 async def test_an_age_is_that_of_the_first_record_that_is_not_read() -> None:
     hour_ms = 3_600_000
     now_ms = SystemClock().wall_ms()
@@ -106,6 +133,18 @@ def test_a_report_becomes_a_commit_and_a_lag() -> None:
     )
     heard.listener.onQueryTerminated(SimpleNamespace(id="i-d"))
     assert heard.listener.lags == {}
+
+
+def test_offsets_are_committed_before_anybody_is_asked_for_ages() -> None:
+    happened: list[str] = []
+
+    def ages(_bootstrap: str, _offsets: Any) -> dict[TopicPartition, float]:
+        happened.append("asked")
+        return {}
+
+    listener = GroupListener("h:1", commit=lambda *_: happened.append("committed"), ages=ages)
+    listener.onQueryProgress(progress('{"t":{"0":5}}', '{"t":{"0":9}}'))
+    assert happened == ["committed", "asked"]
 
 
 def test_what_is_not_read_any_more_is_not_committed() -> None:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 from headrace.cli.watch import watched
 from headrace.client import Consumer
 from headrace.client.ages import ONE_BATCH_BYTES, written_ms
+from headrace.client.outside import Outside
 from headrace.model import TopicPartition
 
 LOOK_MS_MAX = 3_000
@@ -34,7 +35,7 @@ async def progress_of(
         known = sorted(offsets.keys() & there)
         starts, ends = await consumer.beginning_offsets(known), await consumer.end_offsets(known)
         unread = {p: max(at, starts[p]) for p in known if (at := offsets[p]) is not None and at < ends[p]}
-        written = await written_ms(consumer, unread, LOOK_MS_MAX)
+        written = await written_ms(consumer, unread, LOOK_MS_MAX, Outside().clock)
     told = {}
     for partition in known:
         at, end = offsets[partition], ends[partition]

@@ -71,9 +71,14 @@ class Fetcher:
         old = self._keys.get(assigned)
         if old is not None and old != key:
             self.drop(assigned)  # the topic was made anew
+        members_before = len(self._members)
         self._keys[assigned] = key
         self._members[key] = assigned
         self._list(key, assigned)
+        if members_before == 1 < len(self._members):
+            first_key, first = next(iter(self._members.items()))
+            if first.until is not None:  # while it was alone, not all of it was asked for
+                self._list(first_key, first)
         self.wake()
         if self._task is None:
             self._task = asyncio.ensure_future(self._run())
@@ -216,7 +221,8 @@ class Fetcher:
         if assigned.until is None or len(self._members) > 1:
             return bytes_max
         rest = (assigned.until - assigned.fetch_offset) * self._record_bytes * REST_SPARE
-        return min(bytes_max, max(REST_BYTES_MIN, int(rest)))
+        # With less than the broker waits for, it would wait as long as it may.
+        return min(bytes_max, max(REST_BYTES_MIN, self._limits.min_bytes, int(rest)))
 
     def _request(self, ask: Ask[Key, FetchPartition], *, waits: bool = True) -> FetchRequest:
         topics: dict[str | bytes, FetchTopic] = {}

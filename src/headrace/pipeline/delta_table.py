@@ -29,6 +29,8 @@ PLAIN_FEATURES = frozenset({"timestampNtz"})
 """With other ones rows are not what is in their file: they are deleted elsewhere, or columns have other names there."""
 COLUMN_MAPPING = 2
 """A table for readers of this version has it."""
+PLAN_ENTRIES_MAX = 1_000
+"""Of the log, the newest: each is a file, and the last batch of a query is never far behind."""
 PLAIN_PATH = re.compile(r"[A-Za-z0-9=_./-]+")
 """Others are escaped in the log, in more than one way."""
 
@@ -70,9 +72,9 @@ class DeltaTable:
         return self._log().transaction_version(self._app_id)
 
     def plan_of(self, batch_id: int) -> str:
-        """Entries that are no news to anybody are removed from the log after a month."""
+        """Empty if it is too long ago; and entries are removed from the log after a month."""
         prefix = f"{batch_id} "
-        told = (str(entry.get(self._plan_name, "")) for entry in self._log().history())
+        told = (str(entry.get(self._plan_name, "")) for entry in self._log().history(PLAN_ENTRIES_MAX))
         return next((one.removeprefix(prefix) for one in told if one.startswith(prefix)), "")
 
     def below(self, batch_id: int) -> str:  # noqa: ARG002  # what the log does not name is not seen

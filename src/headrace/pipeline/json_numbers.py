@@ -1,5 +1,5 @@
 """Numbers of JSON as they are written. Where Spark makes text of one that has a point or an exponent, that is the text
-of the double nearest to it: of more than 15 digits it may be another number."""
+of the double nearest to it: of more than 15 digits, or of a size that no double has, it may be another number."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,13 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 
 from headrace.pipeline.json_checks import anywhere, with_nulls
 
-LONG_NUMBER = r"\d[\d.]{15}"
-MADE_TEXT = r"(?s)^(-?\d.*[.E]|[\[{])"
-"""What text begins like that Spark may have made of a number, or of something with numbers in it."""
+RISKY_NUMBER = r"\d[\d.]{15}|\d[eE][+-]?\d{3}"
+MADE_TEXT = r"""^(-?\d+\.\d+(E-?\d+)?|"-?Infinity")$|^[\[{]"""
+"""Text that Spark may have made of a number, which it writes as Java does, or of something with numbers in it."""
 MARK = "\ufdd0"
-"""Of the numbers that were made strings: it is no character, so that no text has it."""
+"""Of the numbers that were made strings: it is no character, so that hardly any text has it."""
+HAS_MARK = rf"{MARK}|(?<!\\)(?:\\\\)*\\u(?i:{ord(MARK):x})"
+"""As it is, or escaped by a backslash that is not itself escaped."""
 WITH_POINT = (
     r"""\G((?:[^"'\d-]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|'[^'\\]*+(?:\\.[^'\\]*+)*+'|-?\d++(?![.eE])|-(?!\d))*+)"""
     r"(-?\d++(?:\.\d++(?:[eE][+-]?\d++)?+|[eE][+-]?\d++))(?![\w.+-])"
@@ -27,12 +29,17 @@ def is_at_risk(text: Column, parsed: Column, kind: DataType) -> Column | None:
     looks_made = anywhere(
         parsed, kind, lambda value, one: value.rlike(MADE_TEXT) if isinstance(one, StringType) else None
     )
-    return None if looks_made is None else text.rlike(LONG_NUMBER) & looks_made
+    return None if looks_made is None else text.rlike(RISKY_NUMBER) & looks_made
 
 
 def in_strings(text: Column) -> Column:
     """The same JSON, with each number that has a point or an exponent in a string that begins with the mark."""
     return f.regexp_replace(text, WITH_POINT, f'$1"{MARK}$2"')
+
+
+def has_mark(text: Column) -> Column:
+    """Then nobody can tell it from ours."""
+    return text.rlike(HAS_MARK)
 
 
 def as_written(kind: DataType) -> DataType:

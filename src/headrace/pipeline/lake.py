@@ -167,7 +167,6 @@ class _Lake:
     def _wait(self, query: StreamingQuery, sink: LakeSink, stop: threading.Event) -> bool:
         """Whether the query has ended by itself."""
         clock = ProgressClock(self._clock.monotonic_ms() / 1000, partial(ages_s, self._options.bootstrap))
-        last_batch = -1
         while not stop.is_set():
             try:
                 ended = query.awaitTermination(LOOK_S)  # type: ignore[arg-type]  # seconds may have a fraction
@@ -176,12 +175,9 @@ class _Lake:
                 if isinstance(known, ValueError) and not isinstance(known, AskedWrongly):
                     known = PipelineFailed(str(known))
                 raise known or PipelineFailed(sentence_of(error)) from error
-            for told in query.recentProgress:
-                if told["batchId"] > last_batch and told["numInputRows"] > 0:
-                    last_batch = int(told["batchId"])
-                    progress = clock.told(told, self._clock.monotonic_ms() / 1000)
-                    if progress is not None:
-                        self._watcher.progressed(progress)
+            now_s = self._clock.monotonic_ms() / 1000
+            for progress in clock.news(query.recentProgress, now_s, stop.is_set):
+                self._watcher.progressed(progress)
             if ended:
                 return True
         return False

@@ -2,7 +2,7 @@
 
 import json
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,6 +34,7 @@ class ProgressClock:
 
     started_s: float
     ages: Ages = lambda _: {}
+    _last_batch: int = -1
     _rows: int = 0
     _seen: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     _first: dict[TopicPartition, int] = field(default_factory=dict)
@@ -41,7 +42,21 @@ class ProgressClock:
     def __post_init__(self) -> None:
         self._clock = LagClock(self.ages)
 
-    def told(self, progress: Mapping[str, Any], now_s: float) -> LakeProgress | None:
+    def news(
+        self, reports: Sequence[Mapping[str, Any]], now_s: float, is_stopped: Callable[[], bool]
+    ) -> Iterator[LakeProgress]:
+        """Of the batches that had rows and were not told before; only with the newest one somebody is asked for ages,
+        which takes a while."""
+        new = [one for one in reports if one["batchId"] > self._last_batch and one["numInputRows"] > 0]
+        for one in new:
+            if is_stopped():
+                return
+            self._last_batch = int(one["batchId"])
+            progress = self.told(one, now_s, may_ask=one is new[-1])
+            if progress is not None:
+                yield progress
+
+    def told(self, progress: Mapping[str, Any], now_s: float, may_ask: bool = True) -> LakeProgress | None:
         """None if it says nothing of offsets."""
         read: dict[TopicPartition, int] = {}
         latest: dict[TopicPartition, int] = {}
@@ -59,7 +74,7 @@ class ProgressClock:
         rows = max(self._rows, sum(offset - self._first[one] for one, offset in read.items()))
         self._rows = rows
         self._seen.append((now_s, rows))
-        lags = self._clock.lag(read, latest, now_s).values()
+        lags = self._clock.lag(read, latest, now_s, may_ask).values()
         lag_rows = sum(lag.records for lag in lags)
         (first_s, first_rows), (last_s, last_rows) = self._seen[0], self._seen[-1]
         speed = (last_rows - first_rows) / max(last_s - first_s, 1e-3)

@@ -16,7 +16,7 @@ from pyspark.sql.types import (
 
 from headrace.pipeline.avro import decoder
 from headrace.pipeline.json_checks import FIRST_DAY, LAST_TIME, anywhere, as_text, is_wrong, with_nulls
-from headrace.pipeline.json_numbers import as_written, holds_text, in_strings, is_at_risk, without_marks
+from headrace.pipeline.json_numbers import as_written, has_mark, holds_text, in_strings, is_at_risk, without_marks
 from headrace.pipeline.outcome import AskedWrongly
 from headrace.pipeline.schemas import EVENT_DATE, META, ValueSchema
 from headrace.spark.schema import COLUMNS
@@ -34,7 +34,10 @@ JSON_OPTIONS = {
 }
 TIME_OF_DAY = r"^\s*T?\d{1,2}:"
 """Spark would take it for one of today."""
-QUOTED_TIME_OF_DAY = r'"\s*T?\d{1,2}:'
+TOO_MANY_SECONDS = r"^-?\d{13,}$"
+"""Spark makes microseconds of them, of which only the last 64 bits count: it would be another time."""
+MAYBE_ANOTHER_TIME = r'"\s*T?\d{1,2}:|[:,\[]\s*-?\d{13}'
+"""The same two, in the whole record."""
 SOURCE = "key binary, value binary, topic string, partition int, offset long, timestamp timestamp"
 """What is read of a topic."""
 
@@ -89,7 +92,7 @@ class Parsing:
             f.col(PARSED).isNull()
             | f.col(f"{PARSED}.{CORRUPT}").isNotNull()
             | is_wrong(text, f.col(PARSED), wanted)
-            | _has_time_without_day(text, wanted)
+            | _has_another_time(text, wanted)
         )
         reason = f.when(f.col("value").isNull(), f.lit("it has no value")).when(
             is_bad, f.lit("it is no JSON of the schema")
@@ -114,25 +117,28 @@ def _read(records: DataFrame, text: Column, wanted: StructType) -> DataFrame:
         else f.col(PARSED).getField(one.name).alias(one.name)
         for one in read.fields
     ]
-    corrupt = f.coalesce(f.col(PARSED).getField(CORRUPT), f.col(WRITTEN).getField(CORRUPT)).alias(CORRUPT)
+    corrupt = f.coalesce(
+        f.col(PARSED).getField(CORRUPT), f.col(WRITTEN).getField(CORRUPT), f.when(has_mark(text), text)
+    ).alias(CORRUPT)
     return written.withColumn(
         PARSED, f.when(f.col(WRITTEN).isNotNull(), f.struct(*exact, corrupt)).otherwise(f.col(PARSED))
     )
 
 
-def _has_time_without_day(text: Column, wanted: StructType) -> Column:
-    """Whether a timestamp is a time of day alone. Parsed a second time only where there is such a text."""
+def _has_another_time(text: Column, wanted: StructType) -> Column:
+    """Whether a timestamp is not what was written: a time of day alone, or seconds of no year. Parsed a second time
+    only where there is such a text."""
     nullable = with_nulls(wanted)
     read = with_nulls(wanted, lambda kind: StringType() if isinstance(kind, TimestampType) else kind)
     if read == nullable:
         return f.lit(False)
 
-    def is_without(value: Column, kind: DataType) -> Column | None:
-        return value.rlike(TIME_OF_DAY) if isinstance(kind, TimestampType) else None
+    def is_another(value: Column, kind: DataType) -> Column | None:
+        return value.rlike(f"{TIME_OF_DAY}|{TOO_MANY_SECONDS}") if isinstance(kind, TimestampType) else None
 
-    found = anywhere(_from_json(text, read), nullable, is_without)
+    found = anywhere(_from_json(text, read), nullable, is_another)
     assert found is not None
-    return f.coalesce(text.rlike(QUOTED_TIME_OF_DAY) & found, f.lit(False))
+    return f.coalesce(text.rlike(MAYBE_ANOTHER_TIME) & found, f.lit(False))
 
 
 def _from_json(text: Column, kind: DataType) -> Column:

@@ -30,6 +30,6 @@ async def _ages_s(bootstrap: str, offsets: Mapping[TopicPartition, int]) -> dict
         client_id="headrace-spark",
         outside=outside,
     ) as consumer:
-        written = await written_ms(consumer, offsets, LOOK_MS_MAX)
+        written = await written_ms(consumer, offsets, LOOK_MS_MAX, outside.clock)
     now_ms = outside.clock.wall_ms()
     return {one: max(0, now_ms - time_ms) / 1000 for one, time_ms in written.items()}

@@ -49,8 +49,8 @@ def _lives(process_id: int) -> bool:
 def _is_defunct(process_id: int) -> bool:
     """It is dead, and nobody has asked how it ended: in a container the first process may never do so."""
     try:
-        with open(f"/proc/{process_id}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] in ("Z", "X")
+        with open(f"/proc/{process_id}/stat", "rb") as file:  # a name may be of any bytes
+            return file.read().rpartition(b")")[2].split()[0] in (b"Z", b"X")
     except OSError:
         return False  # not on Linux, or it is gone just now, which the next look finds
 

@@ -10,9 +10,10 @@ from headrace.model import TopicPartition
 SEEN_MAX = 1_000
 """Ends of a partition that are remembered, each with its time; older ones are thinned out."""
 
-
 ASKED_MAX = 100
 """Partitions whose records are looked at, each time."""
+ASK_EVERY_S = 10.0
+"""A look may take seconds, and micro-batches are often shorter."""
 
 Ages = Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, float]]
 """How many seconds ago the record at an offset was written, of partitions of which that can be told."""
@@ -28,27 +29,46 @@ class Lag:
 @dataclass
 class LagClock:
     """Knows when an offset was the end of a partition from having been told the ends again and again. Of what was there
-    before it was told for the first time it asks for the age."""
+    before it was told for the first time it asks for the age, now and then."""
 
     ages: Ages = lambda _: {}
     _seen: dict[TopicPartition, deque[tuple[float, int]]] = field(default_factory=dict)
     _first: dict[TopicPartition, int] = field(default_factory=dict)
+    _asked_s: float | None = None
+    _told: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict)
+    """What it was told then: the age of the record at an offset."""
 
     def lag(
-        self, read: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], now_s: float
+        self,
+        read: Mapping[TopicPartition, int],
+        latest: Mapping[TopicPartition, int],
+        now_s: float,
+        may_ask: bool = True,
     ) -> dict[TopicPartition, Lag]:
         """Of each partition."""
         found = {one: self._lag(one, read.get(one, 0), end, now_s) for one, end in sorted(latest.items())}
         old = {one: read.get(one, 0) for one, lag in found.items() if lag.records}
         old = dict(islice(((one, at) for one, at in old.items() if at < self._first[one]), ASKED_MAX))
-        for one, age_s in (self.ages(old) if old else {}).items():
+        if old and may_ask and self._is_time_to_ask(now_s):
+            self._told = {one: (old[one], age_s) for one, age_s in self.ages(old).items()}
+            self._asked_s = now_s
+        for one, age_s in self._ages_of(old, now_s).items():
             found[one] = replace(found[one], seconds=max(found[one].seconds, age_s))
         return found
+
+    def _is_time_to_ask(self, now_s: float) -> bool:
+        return self._asked_s is None or not 0 <= now_s - self._asked_s < ASK_EVERY_S  # or the clock was set back
+
+    def _ages_of(self, old: Mapping[TopicPartition, int], now_s: float) -> dict[TopicPartition, float]:
+        """Where what was told is still the first record that is not read."""
+        since_s = 0.0 if self._asked_s is None else now_s - self._asked_s
+        return {one: age_s + since_s for one, (at, age_s) in self._told.items() if old.get(one) == at}
 
     def _lag(self, one: TopicPartition, read: int, end: int, now_s: float) -> Lag:
         seen = self._seen.setdefault(one, deque())
         if seen and end < seen[-1][1]:
             seen.clear()  # another log by the same name
+            self._told.pop(one, None)
         if not seen:
             self._first[one] = end
         if not seen or end > seen[-1][1]:

@@ -117,13 +117,13 @@ class GroupListener(StreamingQueryListener):
                     read[one] = min(end.offsets[one], read.get(one, end.offsets[one]))
         if not read:
             return
-        clock = self._clocks.setdefault(str(progress.id), LagClock(self._ages))
-        told = QueryLag(query, group, progress.batchId, clock.lag(read, latest, self._now_s()))
-        self._lags[str(progress.id)] = told
         try:
             self._commit(self._bootstrap, group, read)
         except KafkaError as error:  # who watches the lag hears of it late; the query has nothing of it
             log.warning("the offsets of group %s were not committed: %s", group, error)
+        clock = self._clocks.setdefault(str(progress.id), LagClock(self._ages))
+        told = QueryLag(query, group, progress.batchId, clock.lag(read, latest, self._now_s()))
+        self._lags[str(progress.id)] = told
         if self._on_lag is not None:
             self._on_lag(told)
 

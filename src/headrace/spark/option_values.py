@@ -18,7 +18,10 @@ _UNITS_MS = {
     "h": 3_600_000, "hour": 3_600_000, "d": 86_400_000, "day": 86_400_000,
 }  # fmt: skip
 _UNITS_BYTES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-_AMOUNT = re.compile(r"(\d+)\s*([a-z]*)")
+_WHOLE = re.compile(r"-?\d{1,19}")
+_AMOUNT = re.compile(r"(\d{1,19})\s*([a-z]*)")
+_PARTITION = re.compile(r"\d{1,10}")
+"""More digits are too large anyhow, and of very many Python makes no number."""
 
 
 class OptionRefused(ValueError):
@@ -26,7 +29,7 @@ class OptionRefused(ValueError):
 
 
 def whole(name: str, text: str, smallest: int = 1, largest: int = LONG_MAX) -> int:
-    if not re.fullmatch(r"-?\d+", text.strip()) or not smallest <= int(text) <= largest:
+    if not _WHOLE.fullmatch(text.strip()) or not smallest <= int(text) <= largest:
         to = "on" if largest == LONG_MAX else f"to {largest}"
         raise OptionRefused(f"option {name} is a whole number from {smallest} {to}, not {text!r}")
     return int(text)
@@ -102,7 +105,7 @@ def by_partition(name: str, text: str, smallest: int) -> dict[TopicPartition, in
         if not isinstance(partitions, dict):
             raise OptionRefused(f"option {name} is JSON like {form}, not {text!r}")
         for index, number in partitions.items():
-            if not index.isdecimal() or not _is_whole(number) or not smallest <= number <= LONG_MAX:
+            if not _PARTITION.fullmatch(index) or not _is_whole(number) or not smallest <= number <= LONG_MAX:
                 raise OptionRefused(f"option {name} is JSON like {form}; {index!r}: {number!r} is none of it")
             found[TopicPartition(topic, int(index))] = number
     return found

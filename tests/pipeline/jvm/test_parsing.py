@@ -5,9 +5,11 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, IntegerType, StructType
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.types import ArrayType, IntegerType, StringType, StructType
 
+from headrace.pipeline.json_numbers import is_at_risk
 from headrace.pipeline.parsing import SOURCE, Parsing
 from headrace.pipeline.schemas import ValueSchema, parse_schema
 
@@ -46,6 +48,8 @@ def rows(spark: SparkSession, schema: ValueSchema, values: list[bytes]) -> list[
                 b"1.00000000000000001e-2",
                 b"1.000000000000000000.1",
                 b"1.0000000000000000e999999",
+                b"1e-400",
+                b"-1E+400",
             ],
         ),
         ("array<decimal(3,1)>", {b"[1.5, null]": [Decimal("1.5"), None]}, [b"[1.5, 1.25]"]),
@@ -61,6 +65,16 @@ def rows(spark: SparkSession, schema: ValueSchema, values: list[bytes]) -> list[
             "int",
             {b"7": 7},
             [b"3000000000", b"1.7", b"7}", b"7} junk ", b'7}, {"c": 7', b'7}],[{"c":7', b'7}} {"c":{"c":7}'],
+        ),
+        (
+            "string",
+            {
+                b"1e-400": "1e-400",
+                b"-1E+400": "-1E+400",
+                b'{"a":[1e400,0.5,"1e400"]}': '{"a":[1e400,0.5,"1e400"]}',
+                b'"Infinity 1e400"': "Infinity 1e400",
+            },
+            [],
         ),
         ("string", {'"ä }{ \\ud83d\\ude00"'.encode(): "ä }{ 😀", b'"}"': "}"}, [b'"\xff\xfe"', b'"\xc3"']),
         (
@@ -84,18 +98,48 @@ def rows(spark: SparkSession, schema: ValueSchema, values: list[bytes]) -> list[
             },
             [b'{"s": "1.23456789012345678", "a": [{"d": "0.5"}]}', b'{"s": 1.234567890123456.78}'],
         ),
+        (
+            "struct<s:string,t:string>",
+            {
+                b'{"s":"\\ufdd0","t":1.5}': {"s": "\ufdd0", "t": "1.5"},
+                '{"s":1.23456789012345678,"t":"\ufdd1"}'.encode(): {"s": "1.23456789012345678", "t": "\ufdd1"},
+                rb'{"s":1.23456789012345678,"t":"\\ufdd0"}': {"s": "1.23456789012345678", "t": r"\ufdd0"},
+            },
+            [
+                '{"s":1.23456789012345678,"t":"\ufdd0"}'.encode(),
+                rb'{"s":1.23456789012345678,"t":"\ufdd0"}',
+                rb'{"s":1.23456789012345678,"t":"\\\uFdD0"}',
+                rb'{"s":1.23456789012345678,"t":"\n \\ \nx\uFDD0"}',
+            ],
+        ),
         ("tinyint", {b"127": 127, b"-128": -128, b"null": None}, [b"128", b"255", b"-129"]),
         ("array<tinyint>", {b"[1, null]": [1, None]}, [b"[1, 200]"]),
         ("date", {b'"2024-01-31"': date(2024, 1, 31)}, [b'"20240131"', b'"18000"', b'"+12345-01-01"', b"20240131"]),
         (
             "timestamp",
             {b'"2026-01-31T00:00:00Z"': AT_HERE, b"1769817600": AT_HERE},
-            [b"1769817600000", b'"+12345-01-01T00:00:00Z"', b'"12:30"', b'"T12:30:15"', b'" 2:30:00Z"'],
+            [
+                b"1769817600000",
+                b"1770825600000000",
+                b"-1770825600000000",
+                b"1770825600000000000",
+                b"18446744073709",
+                b'"+12345-01-01T00:00:00Z"',
+                b'"12:30"',
+                b'"T12:30:15"',
+                b'" 2:30:00Z"',
+            ],
         ),
         (
-            "struct<a:array<timestamp>,s:string>",
-            {b'{"a":["2026-01-31T00:00:00Z"],"s":"12:30"}': {"a": [AT_HERE], "s": "12:30"}},
-            [b'{"a":["2026-01-31T00:00:00Z","12:30"]}'],
+            "struct<a:array<timestamp>,s:string,n:long>",
+            {
+                b'{"a":["2026-01-31T00:00:00Z"],"s":"12:30","n":1770825600000000}': {
+                    "a": [AT_HERE],
+                    "s": "12:30",
+                    "n": 1770825600000000,
+                }
+            },
+            [b'{"a":["2026-01-31T00:00:00Z","12:30"]}', b'{"a":[1769817600,\n-1770825600000000]}'],
         ),
         ("timestamp_ntz", {b'"2026-01-31T00:00:00"': AT.replace(tzinfo=None)}, [b'"+12345-01-01T00:00:00"']),
         ("struct<b:int not null>", {b'{"b":1}': {"b": 1}, b"null": None}, [b"{}", b'{"b":null}']),
@@ -109,6 +153,22 @@ def test_a_value_is_what_was_written_or_a_dead_letter(
     values = [b'{"c": %s}' % one for one in (*good, *bad)]
     expected = [{"c": one} for one in good.values()] + [None for _ in bad]
     assert dict(zip(values, rows(spark, schema, values), strict=True)) == dict(zip(values, expected, strict=True))
+
+
+def test_text_that_spark_has_not_made_of_a_number_is_no_reason_to_read_a_record_again(spark: SparkSession) -> None:
+    made = ["0.0", "-1.5", "1.0E-310", "1.23456E22", '"-Infinity"', '[1.5,"a"]', '{"a":1}']
+    plain = ["2026-01-31T12:30:15.123Z", "10.0.0.1", "1.5 EUR", "7", "-", "3.", "1.5E", "Infinity", 'a {"b":1.5}', None]
+    kind = StructType().add("s", StringType())
+    for number in ("1770825600000000", "1e400", "1e-400", "12345.67890123456"):
+        texts = spark.createDataFrame([(one, '{"n":' + number + "}") for one in made + plain], "s string, value string")
+        found = texts.select("s", f.coalesce(_at_risk(kind), f.lit(False)).alias("is_at_risk")).collect()
+        assert [row.s for row in found if row.is_at_risk] == made
+
+
+def _at_risk(kind: StructType) -> Column:
+    found = is_at_risk(f.col("value"), f.struct("s"), kind)
+    assert found is not None
+    return found
 
 
 def test_a_null_that_the_schema_does_not_allow_is_a_dead_letter(spark: SparkSession) -> None:

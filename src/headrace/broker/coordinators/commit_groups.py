@@ -145,14 +145,17 @@ class CommitGroups:
     async def give_up_silent_jobs(self) -> None:
         """It is decided that nothing of them is ever read, as drivers do that abort: so a driver that lives after all
         cannot commit a part of its job."""
-        refusing: set[int] = set()
+        silent: dict[int, list[str]] = {}
         for index, job in self._queries.living.silent():
-            if index in refusing:
-                continue
+            silent.setdefault(index, []).append(job)
+        await asyncio.gather(*(self._give_up(index, jobs) for index, jobs in silent.items()))
+
+    async def _give_up(self, index: int, jobs: Sequence[str]) -> None:
+        """Of one partition, which holds up no other one."""
+        for job in jobs:
             outcome = await self.commit(Batch(job, JOB_BATCH, GIVEN_UP, ()))
             if outcome.error:
-                refusing.add(index)  # it is tried again in the next round, as are the others of this partition
-                continue
+                return  # all that are left are tried again in the next round
             self._queries.living.over(index, job)
             if not outcome.decided:
                 log.warning("the driver of job %r has not been heard of for long: the job is given up", job)
