@@ -84,10 +84,11 @@ def test_ages_are_asked_for_now_and_then_and_grow_older_between() -> None:
     assert clock.lag({T0: 10, T1: 10}, ends, 100.0) == {T0: Lag(20, 3600.0), T1: Lag(20, 3600.0)}
     later = 100.0 + ASK_EVERY_S - 1
     grown = 3600.0 + ASK_EVERY_S - 1
-    assert clock.lag({T0: 10, T1: 11}, ends, later) == {T0: Lag(20, grown), T1: Lag(19, ASK_EVERY_S - 1)}
+    assert clock.lag({T0: 10, T1: 11}, ends, later) == {T0: Lag(20, grown), T1: Lag(19, grown)}
     assert asked == [{T0: 10, T1: 10}]
     assert clock.lag({T0: 10, T1: 11}, ends, later + 1) == {T0: Lag(20, 3600.0), T1: Lag(19, 3600.0)}
     assert asked[1:] == [{T0: 10, T1: 11}]
+    assert clock.lag({T0: 10, T1: 30}, {T0: 30, T1: 31}, later + 2)[T1] == Lag(1, 0.0)  # there since it was first told
     clock.lag({T0: 10, T1: 11}, ends, 50.0)
     assert len(asked) == 3  # the clock was set back
 

@@ -35,8 +35,8 @@ class LagClock:
     _seen: dict[TopicPartition, deque[tuple[float, int]]] = field(default_factory=dict)
     _first: dict[TopicPartition, int] = field(default_factory=dict)
     _asked_s: float | None = None
-    _told: dict[TopicPartition, tuple[int, float]] = field(default_factory=dict)
-    """What it was told then: the age of the record at an offset."""
+    _told: dict[TopicPartition, float] = field(default_factory=dict)
+    """What it was told then."""
 
     def lag(
         self,
@@ -50,7 +50,7 @@ class LagClock:
         old = {one: read.get(one, 0) for one, lag in found.items() if lag.records}
         old = dict(islice(((one, at) for one, at in old.items() if at < self._first[one]), ASKED_MAX))
         if old and may_ask and self._is_time_to_ask(now_s):
-            self._told = {one: (old[one], age_s) for one, age_s in self.ages(old).items()}
+            self._told = dict(self.ages(old))
             self._asked_s = now_s
         for one, age_s in self._ages_of(old, now_s).items():
             found[one] = replace(found[one], seconds=max(found[one].seconds, age_s))
@@ -60,9 +60,9 @@ class LagClock:
         return self._asked_s is None or not 0 <= now_s - self._asked_s < ASK_EVERY_S  # or the clock was set back
 
     def _ages_of(self, old: Mapping[TopicPartition, int], now_s: float) -> dict[TopicPartition, float]:
-        """Where what was told is still the first record that is not read."""
+        """What has been read since then was older than what is left: these are the most that it can be."""
         since_s = 0.0 if self._asked_s is None else now_s - self._asked_s
-        return {one: age_s + since_s for one, (at, age_s) in self._told.items() if old.get(one) == at}
+        return {one: age_s + since_s for one, age_s in self._told.items() if one in old}
 
     def _lag(self, one: TopicPartition, read: int, end: int, now_s: float) -> Lag:
         seen = self._seen.setdefault(one, deque())
