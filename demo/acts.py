@@ -131,9 +131,10 @@ def _led_again(stage: Stage, note: Wiped, partition: int) -> bool:
 
 
 def go_on(stage: Stage) -> None:
-    """Before the shop closes the driver that came after the killed one has to do what that one did."""
+    """The driver that came after the killed one first does that one's last micro-batches again, and then new ones."""
     assert stage.queries is not None
     stage.queries.until_running(since_s=stage.seen.driver_killed_s)
+    stage.queries.until_running(since_s=stage.now_s())
     stage.happened("The new Spark driver has written to the table and to the topic of sums")
 
 
