@@ -10,6 +10,7 @@ from demo.inspecting import tier_status, why, why_patiently
 from demo.plan import ORDERS, PARTITIONS
 from demo.replica_failure import fail_a_replica, until_back
 from demo.stage import Stage
+from demo.uncommitted import until_under_way
 from headrace.errors import KafkaError
 
 REMOTE_SEGMENTS_MIN = 12
@@ -24,10 +25,10 @@ class Act(NamedTuple):
 
 
 def sell(stage: Stage) -> None:
-    """Until both queries have read something, and the tier has much of it."""
+    """Until both queries have written something, and the tier has much of it."""
     assert stage.queries is not None
     stage.owners.begin()
-    stage.queries.until_running(1)
+    stage.queries.until_running(since_s=0.0)
     stage.cluster.until(lambda: stage.remote_segments() >= REMOTE_SEGMENTS_MIN, "the tier has some segments")
     stage.happened(f"Both Spark queries run; {stage.remote_segments()} segments are in the tier")
 
@@ -53,12 +54,14 @@ def kill_the_leader(stage: Stage) -> None:
 
 
 def kill_the_driver(stage: Stage) -> None:
-    """With -9, in the middle of whatever it does; another one begins on the same checkpoints, and is not waited for."""
+    """With -9, when sums are written and not committed: the next one, which is not waited for, has to do it again."""
     assert stage.queries is not None
-    stage.queries.until_running(1)
+    seen = stage.seen
+    stage.queries.until_running(since_s=stage.now_s())
+    seen.sums_under_way = until_under_way(stage.cluster)
     stage.queries.kill()
-    stage.seen.driver_kills += 1
-    stage.happened("kill -9 the Spark driver; another one starts on its checkpoints")
+    seen.driver_killed_s, seen.driver_killed_in = stage.now_s(), stage.queries.unfinished_batch()
+    stage.happened(f"kill -9 the Spark driver, with {seen.sums_under_way} sums not committed; another one starts")
     stage.queries.restart()
     time.sleep(CALM_S)
 
@@ -72,6 +75,7 @@ def wipe_a_node(stage: Stage) -> None:
     cluster.until(lambda: cluster.leader_of(ORDERS, partition) == node_id, "the first replica leads")
     note = stage.seen.wiped = Wiped(node_id, partition=partition)
     cluster.nodes[node_id].kill()
+    note.killed_s = stage.now_s()
     stage.happened(f"Node {node_id} is killed, and its disk is wiped")
     cluster.withdraw(node_id)
     shutil.rmtree(cluster.directory / f"n{node_id}")
@@ -126,10 +130,19 @@ def _led_again(stage: Stage, note: Wiped, partition: int) -> bool:
     return bool(told["leader"] == note.node_id)
 
 
+def go_on(stage: Stage) -> None:
+    """The driver that came after the killed one first does that one's last micro-batches again, and then new ones."""
+    assert stage.queries is not None
+    stage.queries.until_running(since_s=stage.seen.driver_killed_s)
+    stage.queries.until_running(since_s=stage.now_s())
+    stage.happened("The new Spark driver has written to the table and to the topic of sums")
+
+
 ACTS = [
     Act("Orders are sold, copied to the tier, and read by Spark", sell),
     Act("One replica loses its files (KIP-461)", fail_a_replica),
     Act("The leader is killed with -9, an owner is paused (KIP-207, own)", kill_the_leader),
     Act("The Spark driver is killed with -9 (exactly once)", kill_the_driver),
     Act("A broker is wiped and comes back (KIP-1023, KIP-1303)", wipe_a_node),
+    Act("Spark goes on", go_on),
 ]

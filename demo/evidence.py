@@ -64,6 +64,14 @@ class QueryBatch(NamedTuple):
     """Orders that it has read since its first batch, by its offsets."""
 
 
+class Summed(NamedTuple):
+    """A sum in its topic, and when a broker appended it, by the broker's clock."""
+
+    at_s: float
+    window: Window
+    told: Sum
+
+
 class IdleFetch(NamedTuple):
     """Bytes of fetches without news: with a session, and without one (KIP-227)."""
 
@@ -73,6 +81,8 @@ class IdleFetch(NamedTuple):
     full_answer: int
     idle_request: int
     idle_answer: int
+    named: int = 0
+    """Partitions in the answer to the same fetch, when one of them had got a record."""
 
 
 @dataclass
@@ -91,6 +101,8 @@ class FailedReplica:
     back_in_epoch: int = -1
     """Of the partition's leader, when it was given up and when it was replicated again."""
     left_in_sync: bool = False
+    sent_before: int = 0
+    """Parcels that were acknowledged while it was whole."""
     back_in_sync: bool = False
     sent: list[int] = field(default_factory=list)
     stored: list[int] = field(default_factory=list)
@@ -116,6 +128,7 @@ class Wiped:
     """KIP-1023 and KIP-1303: a node that lost its disk."""
 
     node_id: int = -1
+    killed_s: float = -1.0
     in_sync_s: float = -1.0
     """From its start until it was in every ISR."""
     log_records: int = 0
@@ -172,6 +185,8 @@ class Takeover:
     old_acked: list[int] = field(default_factory=list)
     new_acked: list[int] = field(default_factory=list)
     """What each was told to be stored."""
+    new_acked_before_return: int = 0
+    """How many of the new one's, when the old one came back."""
     last_words: str = ""
     """Of the old owner, when it was told that it is none any more."""
     raw_refusal: str = ""
@@ -225,17 +240,27 @@ class Evidence:
     wiped: Wiped = field(default_factory=Wiped)
     takeover: Takeover = field(default_factory=Takeover)
     lake: list[LakeRow] = field(default_factory=list)
-    sums: list[tuple[Window, Sum]] = field(default_factory=list)
+    lake_written_s: list[float] = field(default_factory=list)
+    """When rows were written to the table, by its own history."""
+    sums: list[Summed] = field(default_factory=list)
     """Records of the topic of sums, as who reads committed ones reads them."""
+    sums_given_up: int = 0
+    """Records of it that were never committed."""
     replicas: list[Replica] = field(default_factory=list)
     verified: Verified = field(default_factory=Verified)
     tier_segments: int = 0
     tier_bytes: int = 0
     tier_problems: list[str] = field(default_factory=list)
-    records_read: int = 0
-    """Of how many brokers."""
+    starts: dict[int, int] = field(default_factory=dict)
+    """How often each broker's records say that it began to serve."""
     bugs: list[str] = field(default_factory=list)
     """What the records of brokers, and the way in which they ended, say of bugs."""
     killed_leader: int = -1
     killed_s: float = -1.0
-    driver_kills: int = 0
+    driver_killed_s: float = -1.0
+    driver_killed_in: int = -1
+    """The micro-batch of sums that was not finished then, by Spark's checkpoint."""
+    sums_under_way: int = 0
+    """Records of it that were in the topic, and not committed, just before."""
+    closed_s: float = -1.0
+    """When the shop began to close."""

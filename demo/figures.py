@@ -42,6 +42,15 @@ def lag(seen: Evidence) -> str:
     return document(TOP + HEIGHT + BOTTOM, parts)
 
 
+def written(seen: Evidence) -> str:
+    """By the brokers' clocks. Those of the last order are left out: nothing happens any more then."""
+    times = sorted(one.at_s for one in seen.sums if one.at_s <= seen.closed_s)
+    series = [Series("", [Point(at_s, count) for count, at_s in enumerate(times, 1)], COLOURS[2])]
+    frame = frame_for(series, 0.0, end_s(seen), float(TOP), HEIGHT)
+    parts = lines("Sums that Spark has written to their topic while the shop is open", series, marks_of(seen), frame)
+    return document(TOP + HEIGHT + BOTTOM, parts)
+
+
 def behind(seen: Evidence, query: str) -> list[Point]:
     """By offsets: a batch that was done again counts once, and one of which a driver died before it told of it counts
     with the next. One that is told of may have read more than was acknowledged when it was told."""

@@ -38,10 +38,11 @@ def read_back(stage: Stage) -> None:
 
     def topics() -> None:
         seen.stored = reading.stored_orders(cluster.bootstrap)
-        seen.sums = reading.stored_sums(cluster.bootstrap)
+        seen.sums, seen.sums_given_up = reading.stored_sums(cluster.bootstrap, stage.s_of)
 
     def table() -> None:
         seen.lake = lake.rows_in(stage.directory)
+        seen.lake_written_s = list(map(stage.s_of, lake.written_ms(stage.directory)))
 
     def sessions() -> None:
         seen.idle = idle.measure_all(cluster)
@@ -51,7 +52,7 @@ def read_back(stage: Stage) -> None:
         replica_failure.check_replicas(stage)
         seen.replicas = reading.replicas_on_disk(cluster)
         seen.bugs += reading.bugs_of(cluster)
-        seen.records_read = len(cluster.nodes)
+        seen.starts = reading.starts_of(cluster)
 
     stage.attempt("The topics are read back", topics)
     stage.attempt("The table is read back", table)

@@ -1,4 +1,4 @@
-"""KIP-227: what a fetch costs that finds nothing new, beside one that names every partition."""
+"""KIP-227: what a fetch costs that finds nothing new, beside one that names every partition; and that it finds news."""
 
 from demo.evidence import IdleFetch
 from demo.plan import QUIET, QUIET_PARTITIONS
@@ -13,16 +13,21 @@ NEW_SESSION, NO_SESSION = 0, 0
 
 
 def measure(cluster: HeadraceCluster, node_id: int) -> IdleFetch:
-    """A consumer of all quiet partitions that the node leads: its first fetch, and the one after it."""
+    """A consumer of all quiet partitions that the node leads: its first fetch, the one after it, and one with news."""
     led = [index for index, seen in cluster.seen(QUIET).items() if seen.leader == node_id]
+    assert led, f"node {node_id} leads no quiet partition"
     partitions = [FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=1 << 20) for index in led]
     with cluster.call(node_id) as caller:
         full = _request(NO_SESSION, NEW_SESSION, [FetchTopic(topic=QUIET, partitions=partitions)])
         first = caller.ask(full, VERSION, FetchResponse)
         idle = _request(first.session_id, 1, [])
         second = caller.ask(idle, VERSION, FetchResponse)
+        stored = caller.produce(QUIET, b"news", led[0])
+        third = caller.ask(_request(first.session_id, 2, []), VERSION, FetchResponse)
     assert not first.error_code and not second.error_code and first.session_id
-    return IdleFetch(node_id, len(led), _sent(full), _answered(first), _sent(idle), _answered(second))
+    assert not stored.error and not third.error_code
+    named = sum(len(topic.partitions) for topic in third.responses)
+    return IdleFetch(node_id, len(led), _sent(full), _answered(first), _sent(idle), _answered(second), named)
 
 
 def measure_all(cluster: HeadraceCluster) -> list[IdleFetch]:

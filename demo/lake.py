@@ -1,5 +1,6 @@
 """The table of orders: filled by `headrace pipeline lake`, and read back."""
 
+import json
 import sys
 import threading
 from collections.abc import Callable
@@ -79,6 +80,19 @@ class Lake:
             schema=SCHEMA,
             event_time="at",
         )
+
+
+def written_ms(directory: Path) -> list[int]:
+    """When rows came into the table, by its own log. Where files were merged none did."""
+    versions = [
+        [json.loads(line) for line in path.read_text().splitlines()]
+        for path in sorted((directory / TABLE / "_delta_log").glob("*.json"))
+    ]
+    return [
+        next(action["commitInfo"]["timestamp"] for action in actions if "commitInfo" in action)
+        for actions in versions
+        if any(action.get("add", {}).get("dataChange") for action in actions)
+    ]
 
 
 def rows_in(directory: Path) -> list[LakeRow]:

@@ -4,6 +4,8 @@ import json
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from demo.plan import WINDOW_S
+
 FIRST_DAY_S = 1_767_225_600
 """2026-01-01, midnight, UTC: the shop's own time, in which each order is a second after the one before."""
 
@@ -11,7 +13,6 @@ CUSTOMERS = 200
 REGIONS = ("east", "north", "south", "west")
 NOTES = ("please ring twice. ", "leave it with the neighbours, they know. ", "a present: no bill inside. ")
 NOTE_TIMES = 12
-WINDOW_S = 1_800
 CLOSING_STEP = 200_000
 """The last order is more than two days after the one before: every window of those before is over then."""
 
@@ -25,7 +26,7 @@ class Order(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Orders of one region in half an hour of the shop's time."""
+    """Orders of one region in some minutes of the shop's time."""
 
     from_s: int
     region: str

@@ -33,7 +33,7 @@ class Owners:
 
     def resume_the_old_one(self) -> None:
         """Returns when it was told that it is no owner any more, and what became of its raw write."""
-        before = len(self._takeover.new_acked)
+        before = self._takeover.new_acked_before_return = len(self._takeover.new_acked)
         anna, ben = self._children
         anna.signal(signal.SIGCONT)
         anna.until(lambda: anna.process.poll() is not None, "anna has ended")

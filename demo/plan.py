@@ -12,8 +12,13 @@ PARTITIONS: Final = 3
 QUIET_PARTITIONS: Final = 90
 
 ORDERS_PER_S: Final = 400
-UNACKNOWLEDGED_MAX: Final = 1_500
-"""The shop waits when so many orders are under way: then no partition is far ahead of another one."""
+AHEAD_MAX: Final = 3_000
+"""The shop waits when it is so many orders ahead of one that is not acknowledged: no partition of the topic is further
+ahead of another one."""
+WINDOW_S: Final = 600
+LATE_S: Final = 5_400
+"""Of the shop's time, in which an order is a second after the one before. Beyond AHEAD_MAX it is what the shop sells
+while a query is told one after the other how far the partitions go."""
 
 SCHEMA: Final = "number long, customer string, region string, cents long, at timestamp, note string"
 
@@ -36,6 +41,10 @@ NODE_SETTINGS: Final = {
 }
 PARCEL_BYTES: Final = SEGMENT_BYTES * 3 // 5
 """Two of them do not fit into a segment."""
+
+SUMS_PARTITIONS: Final = 2
+SUMS_SETTINGS: Final = {"message.timestamp.type": "LogAppendTime"}
+"""So that brokers say when a sum was written, and not Spark."""
 
 PARCELS_SETTINGS: Final = {"segment.bytes": str(SEGMENT_BYTES), "min.insync.replicas": "2"}
 ORDERS_SETTINGS: Final = {

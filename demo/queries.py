@@ -15,6 +15,8 @@ class Queries:
         self.batches: list[QueryBatch] = []
         self.read = {"lake": 0, "sums": 0}
         """Orders, by query."""
+        self.written_s = -1.0
+        """When it was told last that sums were written."""
         self.verified: Document = {}
         """What `headrace pipeline verify` found when all was read."""
         self._bootstrap, self._directory, self._now_s = bootstrap, directory, now_s
@@ -30,6 +32,8 @@ class Queries:
             query, read = told["query"], told["read"]
             self.batches.append(QueryBatch(self._now_s(), query, told["batch"], read))
             self.read[query] = max(self.read[query], read)
+        if "written" in told:
+            self.written_s = self._now_s()
         self._is_started = self._is_started or "started" in told
         self._is_finished = self._is_finished or "finished" in told
         self.verified = told.get("verified", self.verified)
@@ -37,15 +41,18 @@ class Queries:
     def until_started(self) -> None:
         self._child.until(lambda: self._is_started, "Spark has started", START_S_MAX)
 
-    def until_running(self, batches: int = 2) -> None:
-        """Both queries have done so many more micro-batches with rows."""
-        before = len(self.batches)
+    def until_running(self, since_s: float) -> None:
+        """Since then both queries have done a micro-batch with orders, and sums were written."""
 
         def run() -> bool:
-            done = [one.query for one in self.batches[before:]]
-            return all(done.count(query) >= batches for query in self.read)
+            done = {one.query for one in self.batches if one.at_s > since_s}
+            return done == self.read.keys() and self.written_s > since_s
 
-        self._child.until(run, "both Spark queries read orders", START_S_MAX)
+        self._child.until(run, "both Spark queries read orders, and sums are written", START_S_MAX)
+
+    def unfinished_batch(self) -> int:
+        """Of sums, which the next driver has to do again; -1 if there is none."""
+        return unfinished_batch(self._directory / "checkpoints" / "sums")
 
     def kill(self) -> None:
         """The driver, with -9, and with it everything that it started."""
@@ -58,3 +65,12 @@ class Queries:
         self._child.say("finish")
         self._child.until(lambda: self._is_finished, "the Spark queries have read all", FINISH_S_MAX)
         self._child.kill()
+
+
+def unfinished_batch(checkpoint: Path) -> int:
+    """-1: every batch that was begun is finished."""
+    begun, done = (
+        max((int(path.name) for path in (checkpoint / kind).glob("[0-9]*")), default=-1)
+        for kind in ("offsets", "commits")
+    )
+    return begun if begun > done else -1

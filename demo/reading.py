@@ -2,20 +2,25 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from crc32c import crc32c
 
-from demo.evidence import Replica, Stored
+from demo.evidence import Replica, Stored, Summed
 from demo.orders import Sum, Window, number_of
 from demo.plan import ORDERS, PARTITIONS, SUMS
 from headrace.client import Consumer, ConsumerRecord
+from headrace.client.consumer import Isolation
 from headrace.wire.batch import headers
 from tests.servers.cluster import HeadraceCluster
 
 NOT_AN_ORDER = -1
 READ_S_MAX = 120.0
 """A partition that nobody leads would be waited for without an end."""
+READ_COMMITTED: Final = "read_committed"
+READ_ALL: Final = "read_uncommitted"
 BUG = "Traceback"
 
 
@@ -24,10 +29,16 @@ def stored_orders(bootstrap: str) -> list[Stored]:
     return [Stored(one.partition, one.offset, _number(one.value or b"")) for one in _read(bootstrap, ORDERS)]
 
 
-def stored_sums(bootstrap: str) -> list[tuple[Window, Sum]]:
-    """Those of transactions that were committed."""
-    told = [json.loads(one.value or b"") for one in _read(bootstrap, SUMS)]
-    return [(Window(one["from"], one["region"]), Sum(one["orders"], one["cents"])) for one in told]
+def stored_sums(bootstrap: str, s_of: Callable[[float], float]) -> tuple[list[Summed], int]:
+    """Those of transactions that were committed, and how many others there are."""
+    committed = _read(bootstrap, SUMS)
+    return [_summed(one, s_of) for one in committed], len(_read(bootstrap, SUMS, READ_ALL)) - len(committed)
+
+
+def _summed(record: ConsumerRecord, s_of: Callable[[float], float]) -> Summed:
+    told = json.loads(record.value or b"")
+    window, added = Window(told["from"], told["region"]), Sum(told["orders"], told["cents"])
+    return Summed(s_of(record.timestamp), window, added)
 
 
 def _number(value: bytes) -> int:
@@ -37,13 +48,13 @@ def _number(value: bytes) -> int:
         return NOT_AN_ORDER
 
 
-def _read(bootstrap: str, topic: str) -> list[ConsumerRecord]:
-    return asyncio.run(asyncio.wait_for(_read_all(bootstrap, topic), READ_S_MAX))
+def _read(bootstrap: str, topic: str, isolation: Isolation = READ_COMMITTED) -> list[ConsumerRecord]:
+    return asyncio.run(asyncio.wait_for(_read_all(bootstrap, topic, isolation), READ_S_MAX))
 
 
-async def _read_all(bootstrap: str, topic: str) -> list[ConsumerRecord]:
+async def _read_all(bootstrap: str, topic: str, isolation: Isolation) -> list[ConsumerRecord]:
     found: list[ConsumerRecord] = []
-    async with Consumer(bootstrap, isolation="read_committed") as consumer:
+    async with Consumer(bootstrap, isolation=isolation) as consumer:
         partitions = await consumer.partitions_of(topic)
         ends = await consumer.end_offsets(partitions)
         consumer.assign(partitions)
@@ -83,6 +94,11 @@ def bad_ends(cluster: HeadraceCluster) -> list[str]:
 
 def bugs_of(cluster: HeadraceCluster) -> list[str]:
     return [f"{node.name}: {error}" for node in cluster.nodes.values() for error in errors_in(node.log_text())]
+
+
+def starts_of(cluster: HeadraceCluster) -> dict[int, int]:
+    """How often each says that it began to serve."""
+    return {node_id: node.log_text().count(f"{node.name} serves ") for node_id, node in cluster.nodes.items()}
 
 
 def errors_in(log: str) -> list[str]:

@@ -28,6 +28,7 @@ def fail_a_replica(stage: Stage) -> None:
     note = stage.seen.failed_replica = FailedReplica(victim, str(partition))
     send(stage, partition)
     cluster.until_whole(PARCELS)
+    note.sent_before = len(note.sent)
     directory, away = cluster.nodes[victim].partitions / str(partition), stage.directory / "taken-away"
     directory.rename(away)
     stage.happened(f"The files of {partition} on node {victim} are gone")

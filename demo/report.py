@@ -39,6 +39,7 @@ def page(seen: Evidence, promises: Sequence[Promise]) -> str:
         f'<span class="{"kept" if kept == len(promises) else "broken"}">{kept} of {len(promises)} promises kept</span>'
     )
     plots = [figures.throughput(seen), figures.leaders(seen), figures.offsets(seen), figures.lag(seen)]
+    plots.append(figures.written(seen))
     return "\n".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Headrace demo</title>',

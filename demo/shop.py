@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from demo.evidence import Acked
 from demo.orders import CLOSING_STEP, Order, encode, order
-from demo.plan import ORDERS, ORDERS_PER_S, UNACKNOWLEDGED_MAX
+from demo.plan import AHEAD_MAX, ORDERS, ORDERS_PER_S
 from headrace.client import Producer, RecordMetadata
 
 TICK_S = 0.05
@@ -23,6 +23,7 @@ class Shop:
         self._bootstrap = bootstrap
         self._now_s = now_s
         self._loss: BaseException | None = None
+        self._under_way: set[int] = set()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="shop", daemon=True)
         self._thread.start()
@@ -45,7 +46,8 @@ class Shop:
             number, began_s = 0, self._now_s()
             while not self._closing.is_set():
                 due = int((self._now_s() - began_s) * ORDERS_PER_S)
-                while number < due and number - len(self.acked) < UNACKNOWLEDGED_MAX:
+                end = min(due, min(self._under_way, default=number) + AHEAD_MAX)
+                while number < end:
                     self._send(producer, order(number))
                     number += 1
                 began_s = max(began_s, self._now_s() - number / ORDERS_PER_S - 1)  # no rush after a stop
@@ -60,8 +62,10 @@ class Shop:
 
     def _send(self, producer: Producer, one: Order) -> None:
         sent_s = self._now_s()
+        self._under_way.add(one.number)
 
         def done(future: "asyncio.Future[RecordMetadata]") -> None:
+            self._under_way.discard(one.number)
             if (lost := future.exception()) is not None:
                 self._loss = lost
                 return

@@ -19,7 +19,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from demo.lake import Lake
-from demo.plan import ORDERS, SCHEMA, SUMS
+from demo.plan import LATE_S, ORDERS, SCHEMA, SUMS, WINDOW_S
 from headrace.pipeline.verify import VerifyOptions, run
 from headrace.spark.listener import GroupListener
 
@@ -31,8 +31,6 @@ WORKERS = Path(__file__).resolve().parent.parent / "tests" / "spark" / "jvm" / "
 
 LOOK_S = 0.5
 RESTARTS_MAX = 10
-LATE = "8 hours"
-"""Of the shop's time, in which an order is a second after the other: no partition is ever so far behind another."""
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -54,6 +52,8 @@ class Telling(GroupListener):
         if progress.numInputRows:
             ends = [json.loads(source.endOffset)[ORDERS] for source in progress.sources]
             tell("sums", progress.batchId, sum(offset for end in ends for offset in end.values()))
+        if progress.sink.numOutputRows > 0:
+            say(written=progress.sink.numOutputRows)
         super().onQueryProgress(event)
 
 
@@ -84,7 +84,8 @@ def orders(spark: SparkSession, bootstrap: str) -> DataFrame:
 
 
 def start_sums(spark: SparkSession, bootstrap: str, directory: Path) -> StreamingQuery:
-    windows = orders(spark, bootstrap).withWatermark("at", LATE).groupBy(f.window("at", "30 minutes"), "region")
+    in_time = orders(spark, bootstrap).withWatermark("at", f"{LATE_S} seconds")
+    windows = in_time.groupBy(f.window("at", f"{WINDOW_S} seconds"), "region")
     sums = windows.agg(f.count("*").alias("orders"), f.sum("cents").alias("cents"))
     key = f.concat_ws(" ", f.date_format("window.start", "yyyy-MM-dd HH:mm"), "region")
     value = f.struct(f.unix_timestamp("window.start").alias("from"), "region", "orders", "cents")

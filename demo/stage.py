@@ -19,6 +19,8 @@ from demo.plan import (
     QUIET,
     QUIET_PARTITIONS,
     SUMS,
+    SUMS_PARTITIONS,
+    SUMS_SETTINGS,
 )
 from demo.queries import Queries
 from demo.shop import Shop
@@ -35,7 +37,7 @@ class Stage:
         self.directory = directory
         self.terminal = terminal
         self.seen = Evidence()
-        self._began = time.monotonic()
+        self._began, self._began_ms = time.monotonic(), time.time() * 1000
         metadata = f"sqlite:{directory / 'nodes' / 'metadata.db'}"
         settings = {**NODE_SETTINGS, "remote.storage.url": str(directory / "tier")}
         self.cluster = HeadraceCluster(directory / "nodes", metadata, settings)
@@ -47,6 +49,10 @@ class Stage:
 
     def now_s(self) -> float:
         return time.monotonic() - self._began
+
+    def s_of(self, wall_ms: float) -> float:
+        """When that was, for what others tell by the clock on the wall."""
+        return (wall_ms - self._began_ms) / 1000
 
     def happened(self, what: str) -> None:
         self.seen.happenings.append(Happening(self.now_s(), what))
@@ -73,7 +79,7 @@ class Stage:
         cluster = self.cluster
         cluster.start()
         cluster.create_topic(ORDERS, PARTITIONS, configs=ORDERS_SETTINGS)
-        cluster.create_topic(SUMS, 2)
+        cluster.create_topic(SUMS, SUMS_PARTITIONS, configs=SUMS_SETTINGS)
         cluster.create_topic(LEDGER, 1)
         cluster.create_topic(PARCELS, PARTITIONS, configs=PARCELS_SETTINGS)
         cluster.create_topic(QUIET, QUIET_PARTITIONS)
@@ -89,6 +95,7 @@ class Stage:
 
     def close_shop(self) -> None:
         assert self.shop is not None and self.watcher is not None
+        self.seen.closed_s = self.now_s()
         try:
             self.shop.close()
         finally:

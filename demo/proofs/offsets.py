@@ -1,6 +1,7 @@
 """KIP-207: latest offsets that clients were told never go back."""
 
 from collections.abc import Iterator
+from math import inf
 from typing import NamedTuple
 
 from demo.evidence import Acked, Evidence, ToldEnd
@@ -17,8 +18,12 @@ def never_back(seen: Evidence) -> Promise:
     for partition in range(PARTITIONS):
         of_it = [one for one in told if one.partition == partition]
         findings += unless(of_it, f"no offset of partition {partition} was told")
+        acked = [one for one in seen.acked if one.partition == partition]
+        first_s = min((one.at_s for one in acked), default=inf)
+        to_judge = any(one.asked_s > first_s for one in of_it)
+        findings += unless(to_judge, f"no offset of partition {partition} was told after an order was acknowledged")
         back += went_back(of_it)
-        behind += too_low(of_it, [one for one in seen.acked if one.partition == partition])
+        behind += too_low(of_it, acked)
     findings += back + behind
     asked = {one.node_id for one in seen.ends}
     findings += [f"node {node_id} never answered" for node_id in NODE_IDS if node_id not in asked]

@@ -5,6 +5,7 @@ from collections import Counter
 from demo.evidence import Evidence
 from demo.plan import NODE_IDS, PARTITIONS
 from demo.proofs.promise import Promise, unless
+from demo.proofs.stretches import through
 
 
 def acknowledged(seen: Evidence) -> Promise:
@@ -16,6 +17,11 @@ def acknowledged(seen: Evidence) -> Promise:
         if there and there.get((one.partition, one.offset)) != one.number
     ]
     findings = lost + unless(seen.acked, "no order was acknowledged") + unless(there, "the topic was not read back")
+    for partition, fault, at_s in ((0, "killed", seen.killed_s), (seen.wiped.partition, "wiped", seen.wiped.killed_s)):
+        times_s = [one.at_s for one in seen.acked if one.partition == partition and one.number != seen.closing]
+        findings += through(
+            f"no order of orders-{partition} was acknowledged", times_s, f"its leader was {fault}", at_s
+        )
     figures = {"acknowledged": len(seen.acked), "read back": len(seen.stored), "lost": len(lost)}
     return Promise(
         "acks=all (PROMISES.md)", "What was acknowledged is there, at the offset that was told", dict(figures), findings
@@ -38,7 +44,9 @@ def once_and_in_order(seen: Evidence) -> Promise:
         if one.number <= number:
             backwards.append(f"partition {one.partition} has order {one.number} after {number}")
         last[one.partition] = one.offset, one.number
+    under_way = sum(one.partition == 0 and one.sent_s <= seen.killed_s < one.at_s for one in seen.acked)
     figures = {
+        "under way to the leader when it was killed": under_way,
         "doubled": len(doubled),
         "out of order": len(backwards),
         "gaps in offsets": len(gaps),
@@ -48,7 +56,14 @@ def once_and_in_order(seen: Evidence) -> Promise:
         "Idempotent producers (PROMISES.md)",
         "Each order is stored once, and in the order in which it was sent",
         dict(figures),
-        doubled + strangers + backwards + gaps + unless(seen.stored, "there is nothing in the topic"),
+        doubled
+        + strangers
+        + backwards
+        + gaps
+        + unless(seen.stored, "there is nothing in the topic")
+        + unless(
+            under_way, "no order was under way to the leader when it was killed, so that none had to be sent again"
+        ),
     )
 
 
@@ -80,7 +95,8 @@ def nothing_is_amiss(seen: Evidence) -> Promise:
 
 def replicas_are_equal(seen: Evidence) -> Promise:
     """Below where each of them begins on its own disk there is the tier, which is verified by itself."""
-    findings, compared, unequal = [], 0, 0
+    findings = unless(seen.wiped.killed_s >= 0, "no broker was wiped")
+    compared, unequal = 0, 0
     for partition in range(PARTITIONS):
         logs = [one for one in seen.replicas if one.partition == partition]
         findings += unless(len(logs) == len(NODE_IDS), f"{len(logs)} replicas of partition {partition} were read")

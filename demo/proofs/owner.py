@@ -13,6 +13,8 @@ def old_owner_is_fenced(seen: Evidence) -> Promise:
     findings = [f"{one.owner} wrote {one.number} at {one.offset}, behind the fence at {border}" for one in late]
     findings += unless(began >= over.fence, f"{over.new} wrote at {began}, before the fence at {over.fence}")
     findings += unless(over.new_generation > over.old_generation >= 0, "nobody took over")
+    went_on = len(over.new_acked) > over.new_acked_before_return > 0
+    findings += unless(went_on, f"{over.new} did not write before {over.old} came back, or not after it")
     findings += unless(over.last_words, f"{over.old} was never told that it is no owner any more")
     findings += unless(over.raw_refusal, f"{over.old} was let in when it wrote past its library")
     if over.raw_refusal:

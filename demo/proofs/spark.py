@@ -6,6 +6,7 @@ from demo.evidence import Acked, Evidence, LakeRow
 from demo.orders import note_of, order, sums, time_of
 from demo.plan import ORDERS
 from demo.proofs.promise import Promise, unless
+from demo.proofs.stretches import counts, idle_in
 
 
 def lake_equals_topic(seen: Evidence) -> Promise:
@@ -18,6 +19,7 @@ def lake_equals_topic(seen: Evidence) -> Promise:
         for row in seen.lake
         if row.number in sent and row != row_of(sent[row.number])
     ]
+    writes = counts(seen, seen.lake_written_s)
     return Promise(
         "Exactly once (headrace pipeline lake)",
         "The table has every order of the topic, once, with all columns as they were sent",
@@ -28,14 +30,14 @@ def lake_equals_topic(seen: Evidence) -> Promise:
             "doubled": len(doubled),
             "wrong": len(wrong),
             "micro-batches": _batches(seen, "lake"),
-            "kills of the Spark driver": seen.driver_kills,
+            **{f"writes {when}": count for when, count in writes.items()},
         },
         lost
         + doubled
         + strangers
         + wrong
         + unless(rows, "the table is empty")
-        + unless(seen.driver_kills, "the Spark driver was never killed"),
+        + idle_in("nothing was written to the table", writes),
     )
 
 
@@ -54,8 +56,8 @@ def differing(row: LakeRow, expected: LakeRow) -> str:
 def sums_are_right(seen: Evidence) -> Promise:
     """The window of the last order is still open: all others are over, and their sums are final."""
     expected = sums([one.number for one in seen.acked if one.number != seen.closing])
-    times = Counter(window for window, _ in seen.sums)
-    found = dict(seen.sums)
+    times = Counter(one.window for one in seen.sums)
+    found = {one.window: one.told for one in seen.sums}
     lost = [f"there is no sum for {window}" for window in expected if window not in times]
     doubled = [f"there are {count} sums for {window}" for window, count in times.items() if count > 1]
     wrong = [
@@ -63,18 +65,27 @@ def sums_are_right(seen: Evidence) -> Promise:
         for window, told in found.items()
         if expected.get(window) != told
     ]
+    written = counts(seen, [one.at_s for one in seen.sums])
     return Promise(
         "Exactly once (format headrace)",
         "The sums that Spark wrote back into a topic are there once each, and right",
         {
             "sums": len(seen.sums),
-            "orders in them": sum(told.orders for _, told in seen.sums),
+            "orders in them": sum(one.told.orders for one in seen.sums),
             "lost": len(lost),
             "doubled": len(doubled),
             "wrong": len(wrong),
             "micro-batches": _batches(seen, "sums"),
+            **{f"sums written {when}": count for when, count in written.items()},
+            "written and not committed when the driver was killed": seen.sums_under_way,
+            "records of attempts that were given up": seen.sums_given_up,
         },
-        lost + doubled + wrong + unless(found, "the topic of sums is empty"),
+        lost
+        + doubled
+        + wrong
+        + unless(found, "the topic of sums is empty")
+        + idle_in("no sum was written", written)
+        + unless(seen.driver_killed_in >= 0, "the Spark driver was not killed in the middle of a micro-batch of sums"),
     )
 
 
