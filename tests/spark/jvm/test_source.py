@@ -15,12 +15,18 @@ from pyspark.sql.functions import col
 
 from headrace.client import Admin
 from headrace.spark.listener import GroupListener, QueryLag
+from headrace.testing import Cluster
 from tests.cli.programs import headrace_process
 from tests.servers.process import BrokerProcess
+from tests.spark.fetches import Fetches, fetches
 from tests.spark.filling import fill, make_topic, numbers
 from tests.spark.jvm.running import Seen, run, run_out
 
+__all__ = ["fetches"]
+
 names = count(1)
+PYTHON_PROCESSES_MAX = 4
+"""Two tasks run at a time; Spark may have started a process anew."""
 
 
 @pytest.fixture
@@ -221,6 +227,22 @@ def test_an_idle_query_makes_no_batches(
     assert seen.values == numbers(0, 20)
     assert len(seen.batches) == 1
     assert json.loads(progress.sources[0].latestOffset)[topic] == {"0": 10, "1": 10}
+
+
+def test_tasks_of_many_batches_go_on_in_the_fetch_session_of_their_process(
+    spark: SparkSession, fetches: Fetches, tmp_path: Path
+) -> None:
+    with Cluster() as cluster:
+        make_topic(cluster.bootstrap, "t", 2)
+        fill(cluster.bootstrap, "t", numbers(0, 600), partitions=2)
+        reader = spark.readStream.format("headrace").option("kafka.bootstrap.servers", cluster.bootstrap)
+        frame = reader.options(subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="60").load()
+        seen = Seen()
+        run(frame, tmp_path / "c", seen)
+    assert seen.values == numbers(0, 600)
+    assert len(seen.batches) == 10
+    assert 1 <= fetches.full <= PYTHON_PROCESSES_MAX
+    assert fetches.full + fetches.incremental >= 20
 
 
 def test_a_listener_commits_the_offsets_of_a_query_as_those_of_a_group(
