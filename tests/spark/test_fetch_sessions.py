@@ -1,6 +1,6 @@
 """Tasks of one process go on in the fetch session of the consumer that it keeps."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -55,6 +55,7 @@ def test_a_task_that_failed_leaves_its_session_and_the_next_one_opens_another(
     reader = batch(cluster)
     first, second = reader.partitions()
     rows = reader.read(first)
+    assert isinstance(rows, Generator)
     next(rows)
     with pytest.raises(ZeroDivisionError):
         rows.throw(ZeroDivisionError())
