@@ -258,6 +258,11 @@ def _connection(options: Given, retry_ms: int | None) -> Connection:
     bootstrap = options.bootstrap()
     isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
     ask_ms = max(Connection.ask_ms_max, retry_ms or 0)
+    reads_tier, tier_url = options.flag("readTier", True), options.text("tierUrl")
+    if tier_url is not None and not reads_tier:
+        raise OptionRefused(
+            "option tierUrl says where tasks read the tier, and readTier=false that they do not: leave one of them out"
+        )
     return Connection(
         bootstrap=bootstrap,
         client_id=options.text("kafka.client.id") or Connection.client_id,
@@ -268,8 +273,8 @@ def _connection(options: Given, retry_ms: int | None) -> Connection:
         fetch_bytes_min=options.whole_or("kafka.fetch.min.bytes", Connection.fetch_bytes_min, smallest=0),
         ask_ms_max=options.whole_or("kafka.default.api.timeout.ms", ask_ms),
         poll_ms_max=options.whole_or("kafkaConsumer.pollTimeoutMs", POLL_MS_MAX),
-        reads_tier=options.flag("readTier", True),
-        tier_url=options.text("tierUrl"),
+        reads_tier=reads_tier,
+        tier_url=tier_url,
     )
 
 

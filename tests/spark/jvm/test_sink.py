@@ -208,7 +208,7 @@ def test_complete_mode_has_the_whole_result_of_each_batch_once(
     ("options", "sentence"),
     [
         ({"topicc": "x"}, r"there is no option topicc; is topic meant\?"),
-        ({"kafka.acks": "0"}, "option kafka.acks can only be all"),
+        ({"kafka.acks": "0"}, "option kafka.acks=0 needs deliveryGuarantee=at_least_once"),
     ],
 )
 def test_an_option_that_cannot_be_is_told_in_one_sentence(
