@@ -111,6 +111,9 @@ def test_filters_give_the_same_rows_whether_spark_hands_them_down_or_not(
         assert sorted(int(row.value) for row in some.collect()) == list(range(21, 41, 2))
         late = read().where("timestamp >= timestamp'1970-01-01 00:00:02.9'")
         assert late.count() == 100
+        two = "timestamp'1970-01-01 00:00:02.9', timestamp'1970-01-01 00:00:02.95'"
+        chosen = read().where(f"timestamp in ({two})").union(read().where(f"timestamp <=> {two.split(',')[0]}"))
+        assert sorted(int(row.value) for row in chosen.collect()) == [1_900, 1_900, 1_950]
         assert read(minPartitions="4").where("offset = 3 and topic = 'another'").collect() == []
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
