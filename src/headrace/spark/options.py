@@ -27,9 +27,9 @@ IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerD
 KNOWN = (
     *(*STRATEGIES, *ONLY_BATCH, *ONLY_STREAM, *IGNORED_IN_BATCH),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "groupIdPrefix"),
+    *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "includeMetadata"),
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    *("partition.metadata.cache.ttl.ms", "readTier", "tierUrl"),
+    *("groupIdPrefix", "partition.metadata.cache.ttl.ms", "readTier", "tierUrl"),
 )
 
 REFUSED = {
@@ -130,6 +130,7 @@ class SourceOptions:
     end_patience_ms: int = END_PATIENCE_MS
     """How long a log that ends before what was read of it may come up to that again."""
     includes_headers: bool = False
+    includes_metadata: bool = False
     group: str | None = None
     commits_group_offsets: bool = False
 
@@ -144,6 +145,11 @@ class SourceOptions:
 def includes_headers(given: Mapping[str, str]) -> bool:
     """For the schema, which Spark asks for before it says whether this is a batch or a stream."""
     return Given(given).flag("includeHeaders", False)
+
+
+def includes_metadata(given: Mapping[str, str]) -> bool:
+    """As above."""
+    return Given(given).flag("includeMetadata", False)
 
 
 def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -172,6 +178,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         metadata_ttl_ms=max(0, ttl_ms),
         end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
+        includes_metadata=options.flag("includeMetadata", False),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
         commits_group_offsets=options.flag("commitGroupOffsets", False),
     )

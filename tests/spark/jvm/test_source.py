@@ -88,6 +88,18 @@ def test_headers_come_on_request(broker: BrokerProcess, topic: str, read: Callab
     assert rows[1].headers is None
 
 
+def test_metadata_come_on_request_or_by_name(broker: BrokerProcess, topic: str, read: Callable[..., DataFrame]) -> None:
+    for value in (b"a", b"b"):
+        fill(broker.bootstrap, topic, [value])
+    whole = read(includeMetadata="true", includeHeaders="true")
+    assert whole.columns[-3:] == ["headers", "leaderEpoch", "producerId"]
+    assert "producerId" not in read().columns
+    named = read("producerId long, value binary, leaderEpoch int")
+    rows = {bytes(row.value): (row.leaderEpoch, row.producerId) for row in named.collect()}
+    assert rows == {bytes(row.value): (row.leaderEpoch, row.producerId) for row in whole.collect()}
+    assert rows[b"a"][1] != rows[b"b"][1] and min(map(min, rows.values())) >= 0
+
+
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_many_rows_in_small_tasks_are_each_there_once(
     broker: BrokerProcess, topic: str, read: Callable[..., DataFrame], compression: str
