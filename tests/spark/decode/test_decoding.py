@@ -15,7 +15,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.decode.aborted import Aborted, AbortedRanges
 from headrace.spark.decode.decoding import BYTES_AIM, ROWS_AIM, Decoder, decode
-from headrace.wire.batch import CRC_AT, HEADER_BYTES, NewRecord, build, crc_of, headers, read_records
+from headrace.wire.batch import CONTROL, CRC_AT, HEADER_BYTES, NewRecord, build, crc_of, headers, read_records
 from headrace.wire.compression import Codec
 from headrace.wire.errors import ProtocolError
 from headrace.wire.markers import build_marker
@@ -37,6 +37,7 @@ OF_BATCHES = ("leaderEpoch", "producerId")
 ALL = pa.schema(FIELDS.items())
 EVERYTHING = 1 << 62
 TIME_MS_MAX = 1 << 40
+LAST_DELTA_AT = 23
 
 keys = st.none() | st.binary(max_size=20)
 names = st.text(max_size=5)
@@ -192,6 +193,14 @@ def test_each_kind_of_damage_has_its_sentence(changes: dict[int, int], reason: s
         expected(bytes(batch))
     with pytest.raises(KafkaError, match=f"the record batch of t-3 at offset 0 cannot be read: .*{reason}"):
         rows_of(bytes(batch))
+
+
+@pytest.mark.parametrize(("at", "bit"), [(LAST_DELTA_AT - 1, CONTROL), (LAST_DELTA_AT, 0x80)])
+def test_damage_by_which_a_batch_seems_to_have_no_records_of_the_range_is_seen(at: int, bit: int) -> None:
+    broken = build([NewRecord(0, None, b"x")])
+    broken[at] ^= bit
+    with pytest.raises(KafkaError, match="at offset 0 cannot be read: it fails its checksum"):
+        rows_of(bytes(broken))
 
 
 @given(logs(), st.data())

@@ -43,12 +43,13 @@ class Decoder:
         try:
             for pos, header in headers(view):
                 at_offset = header.base_offset
-                dropped = aborted is not None and aborted.drops(view, pos, header)
                 if header.base_offset >= end_offset:
                     break
+                # Also of what is left out: damage may be why it seems to have nothing that is wanted.
+                _check(view, pos, header)
+                dropped = aborted is not None and aborted.drops(view, pos, header)
                 if dropped or header.is_control or header.last_offset < start_offset:
                     continue
-                _check(view, pos, header)
                 if not self._add(group, view, pos, header):
                     yield from self._flush(group, view, start_offset, end_offset)
                     if not self._add(group, view, pos, header):
