@@ -41,6 +41,16 @@ def test_headers_are_a_column_on_request() -> None:
     assert HeadraceDataSource({**LEAST, "includeheaders": "true"}).schema().names[-1] == "headers"
 
 
+def test_metadata_are_the_last_columns_on_request() -> None:
+    schema = HeadraceDataSource({**LEAST, "includeheaders": "true", "includemetadata": "true"}).schema()
+    assert schema.simpleString().endswith(">>,leaderEpoch:int,producerId:bigint>")
+    check_schema(StructType([StructField("producerId", LongType(), False), StructField("leaderEpoch", IntegerType())]))
+    with pytest.raises(OptionRefused, match="column leaderEpoch is int, not bigint; cast it in the query"):
+        check_schema(StructType([StructField("leaderEpoch", LongType())]))
+    with pytest.raises(OptionRefused, match="option includeMetadata is true or false, not 'some'"):
+        HeadraceDataSource({**LEAST, "includemetadata": "some"}).schema()
+
+
 @pytest.mark.parametrize(
     "ask",
     [

@@ -9,12 +9,15 @@ import pytest
 
 from headrace.client import Admin, NewTopic, Producer
 from headrace.client.cluster import Cluster as ClientCluster
+from headrace.client.outside import Outside
 from headrace.model import TopicPartition
+from headrace.net.peer import Peer
 from headrace.spark.log_view import view_of
 from headrace.spark.options import Connection, Selection
 from headrace.spark.stream_reader import StreamReader
 from headrace.spark.verdicts import DataLoss
 from headrace.testing import Cluster
+from headrace.wire.messages.offsets import ListOffsetsRequest
 from tests.spark.filling import fill, numbers
 from tests.spark.test_reading import stream, values_of
 
@@ -61,7 +64,7 @@ async def produce(bootstrap: str, value: bytes, topic: str = "t") -> None:
         await producer.send(topic, value, partition=0)
 
 
-def test_ends_wait_for_a_leader_that_does_not_know_them_yet_and_do_not_ask_for_metadata(
+def test_ends_wait_for_a_leader_that_does_not_know_them_yet_and_ask_it_again_later_without_new_metadata(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """T207-10."""
@@ -76,24 +79,44 @@ def test_ends_wait_for_a_leader_that_does_not_know_them_yet_and_do_not_ask_for_m
     cluster.cut(*others)
     kill(cluster, first)
     view.topics(Selection(topics=("t",)), 0)
-    asked = []
-    refresh = ClientCluster._refresh
-
-    async def counted(self: ClientCluster) -> None:
-        asked.append(self)
-        await refresh(self)
-
-    monkeypatch.setattr(ClientCluster, "_refresh", counted)
+    events = noted(monkeypatch)
     told: list[Any] = []
     asking = threading.Thread(target=lambda: told.append(view.ends([T0])[T0]))
     asking.start()
-    asking.join(1.0)
+    until(lambda: events.count("asked") >= 6)
     assert not told, "the leader could not know yet"
-    assert not asked
     cluster.heal()
     asking.join(WAIT_S_MAX)
     assert told[0].end == 11
     assert told[0].epoch > 0
+    assert "new metadata" not in events
+    waits = sorted(event for event in events if event != "asked")
+    assert len(waits) == events.count("asked") - 2, "for each of the two ends, a wait before it was asked again"
+    assert {f"waited after failure {failures}" for failures in range(1, 3)} <= set(waits), "longer and longer"
+
+
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the client does from now on: questions for ends of logs, waits before the next one, new metadata."""
+    events: list[str] = []
+    request, backoff_ms, refresh = Peer.request, Outside.backoff_ms, ClientCluster._refresh
+
+    async def requested(self: Peer, message: Any, *arguments: Any) -> Any:
+        if isinstance(message, ListOffsetsRequest):
+            events.append("asked")
+        return await request(self, message, *arguments)
+
+    def waited(self: Outside, failures: int) -> int:
+        events.append(f"waited after failure {failures}")
+        return backoff_ms(self, failures)
+
+    async def refreshed(self: ClientCluster) -> None:
+        events.append("new metadata")
+        await refresh(self)
+
+    monkeypatch.setattr(Peer, "request", requested)
+    monkeypatch.setattr(Outside, "backoff_ms", waited)
+    monkeypatch.setattr(ClientCluster, "_refresh", refreshed)
+    return events
 
 
 def make_unclean(cluster: Cluster) -> None:

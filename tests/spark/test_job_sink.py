@@ -1,6 +1,7 @@
 """The sink of a batch job, against a broker in this process."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ from headrace.client import Admin, CommitGroups, Consumer, Producer
 from headrace.client.errors import TimedOut
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
+from headrace.net.peer import Peer
 from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.scope import Scope
 from headrace.spark.write_options import write_options
 from headrace.testing import Cluster
+from headrace.wire.messages.produce import ProduceRequest
 from tests.spark.filling import delete_topic, make_topic
 from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, readable, spark, wrote
 
@@ -114,6 +117,30 @@ def test_rows_go_where_the_java_client_would_put_them(cluster: Cluster) -> None:
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(("given", "asked"), [("0", 0), ("1", 1), ("all", -1), (None, -1)])
+def test_at_least_once_may_wait_for_fewer_brokers(
+    cluster: Cluster, given: str | None, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+    write = Peer._write
+
+    def noted(self: Peer, message: Any, version: int) -> int:
+        if isinstance(message, ProduceRequest):
+            told.append(message.acks)
+        return write(self, message, version)
+
+    monkeypatch.setattr(Peer, "_write", noted)
+    acks = {} if given is None else {"kafka.acks": given}
+    job = sink(cluster, VALUE, deliveryGuarantee="at_least_once", **acks)
+    job.commit([job.write(batches([b"x"]))])
+    deadline_s = time.monotonic() + 30
+    while not readable(cluster.bootstrap) and time.monotonic() < deadline_s:
+        time.sleep(0.01)  # with acks=0, what is sent may not be there yet
+    assert readable(cluster.bootstrap) == [b"x"]
+    assert told == [asked]
+
+
+@pytest.mark.usefixtures("spark")
 def test_a_topic_that_does_not_exist_is_named_and_nothing_is_left_open(cluster: Cluster) -> None:
     job = sink(cluster, topic="no such topic")
     with pytest.raises(KafkaError, match="'no such topic' cannot be the name of a topic"):
@@ -155,7 +182,15 @@ LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
     [
         ({"path": "x"}, "option path cannot be set: option topic names the topic"),
         ({"subscribe": "x"}, "there is no option subscribe"),
-        ({"kafka.acks": "1"}, "option kafka.acks can only be all"),
+        ({"kafka.acks": "1"}, "option kafka.acks=1 needs deliveryGuarantee=at_least_once: rows that only one broker"),
+        ({"kafka.acks": "0", "deliveryGuarantee": "exactly_once"}, "option kafka.acks=0 needs deliveryGuarantee=at_le"),
+        ({"kafka.acks": "2"}, "option kafka.acks is all or -1 or 0 or 1, not '2'"),
+        (
+            {"kafka.acks": "1", "kafka.enable.idempotence": "true", "deliveryGuarantee": "at_least_once"},
+            "options kafka.enable.idempotence=true and kafka.acks=1 contradict each other",
+        ),
+        ({"scope": "x", "deliveryGuarantee": "at_least_once"}, "at_least_once counts none: leave one of the two out"),
+        ({"kafka.partitioner.class": "x"}, "column partition says where a row goes"),
         ({"kafka.transactional.id": "x"}, "each attempt at a task has its own"),
         ({"deliveryGuarantee": "twice"}, "option deliveryGuarantee is exactly_once or at_least_once, not 'twice'"),
         ({"kafka.compression.type": "brotli"}, "option kafka.compression.type is none or gzip"),

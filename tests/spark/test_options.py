@@ -138,6 +138,11 @@ def test_bytes_are_written_with_units_or_without() -> None:
         ("stream", {"maxTriggerDelay": "soon"}, "option maxTriggerDelay is a time such as"),
         ("stream", {"failOnDataLoss": "maybe"}, "option failOnDataLoss is true or false, not 'maybe'"),
         ("stream", {"commitGroupOffsets": "true"}, "commitGroupOffsets needs kafka.group.id"),
+        (
+            "batch",
+            {"readTier": "false", "tierUrl": "/tier"},
+            "and readTier=false that they do not: leave one of them out",
+        ),
         ("stream", {"kafka.auto.offset.reset": "latest"}, "where to begin is said by startingOffsets"),
         ("stream", {"kafka.security.protocol": "SASL_SSL"}, "can only be PLAINTEXT"),
         ("stream", {"kafka.isolation.level": "serial"}, "is read_uncommitted or read_committed, not 'serial'"),

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
@@ -40,6 +41,8 @@ def planned(filters: list[Filter], **options: str) -> tuple[list[tuple[int, int,
 OFFSET, PARTITION, TOPIC, TIMESTAMP = ("offset",), ("partition",), ("topic",), ("timestamp",)
 ALL = [(0, 5, 100), (1, 0, 50)]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SECOND = _EPOCH + timedelta(seconds=1)
+"""The time of partition 0's offset 60."""
 
 
 @pytest.mark.parametrize(
@@ -63,7 +66,14 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
         (GreaterThan(OFFSET, "3"), ALL, False),
         (GreaterThanOrEqual(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)), [(0, 60, 100)], False),
         (GreaterThan(TIMESTAMP, datetime(1970, 1, 1, 0, 0, 2, tzinfo=UTC)), [], False),
+        (EqualTo(TIMESTAMP, SECOND), [(0, 60, 100)], False),
+        (EqualNullSafe(TIMESTAMP, SECOND), [(0, 60, 100)], False),
+        (EqualNullSafe(TIMESTAMP, None), ALL, False),
+        (In(TIMESTAMP, (SECOND + timedelta(days=9), None, SECOND)), [(0, 60, 100)], False),
+        (In(TIMESTAMP, (SECOND + timedelta(days=9), _EPOCH)), ALL, False),
+        (In(TIMESTAMP, (None,)), ALL, False),
         (LessThan(TIMESTAMP, datetime(1970, 1, 1, tzinfo=UTC)), ALL, False),
+        (LessThanOrEqual(TIMESTAMP, SECOND), ALL, False),
         # Records have times before 1970, too, and brokers are not asked for them: -1 and -2 are ends of a log to them.
         *((GreaterThanOrEqual(TIMESTAMP, _EPOCH + timedelta(milliseconds=ms)), ALL, False) for ms in (0, -1, -2, -5)),
         (EqualTo(TIMESTAMP, datetime(1900, 1, 1, tzinfo=UTC)), ALL, False),

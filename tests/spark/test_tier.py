@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import GreaterThanOrEqual, InputPartition
+from pyspark.sql.types import StructType
 
 from headrace.client import Producer
 from headrace.client.cluster import Cluster as ClientCluster
@@ -17,7 +18,7 @@ from headrace.spark import tier_reading, tier_view
 from headrace.spark.batch_reader import BatchReader, PushdownReader
 from headrace.spark.options import read_options
 from headrace.spark.planning import Piece
-from headrace.spark.schema import source_schema
+from headrace.spark.schema import METADATA, source_schema
 from headrace.spark.stream_reader import StreamReader
 from headrace.spark.tier_planning import TierPiece
 from headrace.spark.tier_view import Remote
@@ -28,7 +29,7 @@ from headrace.tier.memory import MemoryStore, Mishap
 from headrace.tier.store import Refused
 from tests.spark.filling import delete_records, delete_topic, fill, numbers
 from tests.spark.test_reading import values_of
-from tests.spark.tiering import SETTINGS, fill_slowly, make_tiered, stop, until, until_cold
+from tests.spark.tiering import AT_ONCE, SETTINGS, fill_slowly, make_tiered, stop, until, until_cold
 
 T0 = TopicPartition("t", 0)
 
@@ -119,6 +120,31 @@ def test_who_wants_it_fetches_everything_from_brokers(cluster: Cluster) -> None:
     planned = reader.partitions()
     assert not in_tier(planned)
     assert values_of(reader, planned) == numbers(0, 2_000)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_rows_have_the_leader_epoch_and_producer_of_their_batch_from_the_tier_and_from_brokers(
+    cluster: Cluster, compression: str
+) -> None:
+    make_tiered(cluster.bootstrap, "t")
+    fill_slowly(cluster.bootstrap, "t", 0, 500, compression=compression)
+    cluster.restart(1)
+    cluster.wait_until_serving()
+    fill_slowly(cluster.bootstrap, "t", 500, 1_000, compression=compression)
+    until_cold(cluster.bootstrap, "t")
+    schema = StructType([field for field in source_schema(False, True) if field.name in ("offset", *METADATA)])
+    told = {}
+    for reads in ("true", "false"):
+        reader = BatchReader(read_options(given(cluster, readTier=reads), "batch"), schema)
+        planned = reader.partitions()
+        assert bool(in_tier(planned)) == (reads == "true")
+        told[reads] = [tuple(row.values()) for one in planned for some in reader.read(one) for row in some.to_pylist()]
+    assert told["true"] == told["false"]
+    offsets, epochs, producers = zip(*told["true"], strict=True)
+    assert offsets == tuple(range(1_000))
+    assert epochs[0] == epochs[499] < epochs[500] == epochs[999]
+    assert [producers[at : at + AT_ONCE].count(producers[at]) for at in range(0, 1_000, AT_ONCE)] == [AT_ONCE] * 20
+    assert len(set(producers)) == 20 and min(producers) >= 0
 
 
 def test_a_topic_without_a_tier_is_fetched(cluster: Cluster) -> None:

@@ -39,9 +39,11 @@ def make_tiered(bootstrap: str, topic: str, partitions: int = 1, copies: int = 1
     asyncio.run(made())
 
 
-def fill_slowly(bootstrap: str, topic: str, begin: int, end: int, partitions: int = 1) -> None:
+def fill_slowly(
+    bootstrap: str, topic: str, begin: int, end: int, partitions: int = 1, compression: str = "none"
+) -> None:
     for at in range(begin, end, AT_ONCE):
-        fill(bootstrap, topic, numbers(at, min(end, at + AT_ONCE)), partitions=partitions)
+        fill(bootstrap, topic, numbers(at, min(end, at + AT_ONCE)), partitions=partitions, compression=compression)
 
 
 def told(bootstrap: str, topic: str, node_id: int = 1) -> list[dict[str, Any]]:

@@ -66,5 +66,5 @@ def test_obstore_is_loaded_by_those_who_use_it_only() -> None:
 
 def test_a_missing_obstore_is_named(offload: ThreadOffload, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "headrace.tier.cloud", None)
-    with pytest.raises(Refused, match=r"headrace\[tier\]"):
+    with pytest.raises(Refused, match=r"install headrace\[tier\], or headrace\[spark\] where Spark runs"):
         opened("s3://bucket", offload)

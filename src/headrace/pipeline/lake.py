@@ -18,6 +18,7 @@ from headrace.pipeline import schemas, session
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.delta_table import DeltaTable
 from headrace.pipeline.guard import Guard
+from headrace.pipeline.lake_group import committing_as
 from headrace.pipeline.lake_options import LakeOptions as LakeOptions
 from headrace.pipeline.lake_progress import LakeProgress as LakeProgress
 from headrace.pipeline.lake_progress import ProgressClock
@@ -31,7 +32,6 @@ from headrace.pipeline.place import Place, Records
 from headrace.pipeline.schemas import ValueSchema
 from headrace.spark.ages import ages_s
 from headrace.spark.door import door
-from headrace.spark.listener import GroupListener
 from headrace.spark.scope import Scope, scope_of
 
 LOOK_S = 0.5
@@ -100,7 +100,7 @@ class _Lake:
         )
         kind = DeltaTable if self._options.format == "delta" else ParquetTable
         kind(self._place, "", *sink.file_form()).begin()
-        with _listening(self._spark, self._options, self._name):
+        with committing_as(self._options.group, self._options.bootstrap, self._name, self._spark):
             is_through = self._drive(sink, kind, stop)
         self._result.is_stopped = self._options.once and not is_through
         if self._options.once and not stop.is_set():
@@ -181,24 +181,6 @@ class _Lake:
             if ended:
                 return True
         return False
-
-
-class _listening:
-    """With --group the query's offsets are committed as a consumer's are, after each batch."""
-
-    def __init__(self, spark: SparkSession, options: LakeOptions, query_name: str) -> None:
-        self._spark = spark
-        self._listener = (
-            None if options.group is None else GroupListener(options.bootstrap, groups={query_name: options.group})
-        )
-
-    def __enter__(self) -> None:
-        if self._listener is not None:
-            self._spark.streams.addListener(self._listener)
-
-    def __exit__(self, *_: object) -> None:
-        if self._listener is not None:
-            self._spark.streams.removeListener(self._listener)
 
 
 __all__ = ["LakeOptions", "LakeProgress", "LakeResult", "Watcher", "run"]

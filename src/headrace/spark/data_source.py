@@ -12,7 +12,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.spark.option_values import OptionRefused
-from headrace.spark.options import includes_headers, read_options
+from headrace.spark.options import includes_headers, includes_metadata, read_options
 from headrace.spark.schema import source_schema
 from headrace.spark.worker_memory import keep_what_is_loaded
 
@@ -28,7 +28,7 @@ class HeadraceDataSource(DataSource):
 
     def schema(self) -> StructType:
         keep_what_is_loaded()
-        return source_schema(includes_headers(self.options))
+        return source_schema(includes_headers(self.options), includes_metadata(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.batch_reader import batch_reader

@@ -27,9 +27,9 @@ IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerD
 KNOWN = (
     *(*STRATEGIES, *ONLY_BATCH, *ONLY_STREAM, *IGNORED_IN_BATCH),
     *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy"),
-    *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "groupIdPrefix"),
+    *("failOnDataLoss", "minPartitions", "maxRecordsPerPartition", "includeHeaders", "includeMetadata"),
     *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-    *("partition.metadata.cache.ttl.ms", "readTier", "tierUrl"),
+    *("groupIdPrefix", "partition.metadata.cache.ttl.ms", "readTier", "tierUrl"),
 )
 
 REFUSED = {
@@ -130,6 +130,7 @@ class SourceOptions:
     end_patience_ms: int = END_PATIENCE_MS
     """How long a log that ends before what was read of it may come up to that again."""
     includes_headers: bool = False
+    includes_metadata: bool = False
     group: str | None = None
     commits_group_offsets: bool = False
 
@@ -144,6 +145,11 @@ class SourceOptions:
 def includes_headers(given: Mapping[str, str]) -> bool:
     """For the schema, which Spark asks for before it says whether this is a batch or a stream."""
     return Given(given).flag("includeHeaders", False)
+
+
+def includes_metadata(given: Mapping[str, str]) -> bool:
+    """As above."""
+    return Given(given).flag("includeMetadata", False)
 
 
 def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
@@ -172,6 +178,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         metadata_ttl_ms=max(0, ttl_ms),
         end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
+        includes_metadata=options.flag("includeMetadata", False),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
         commits_group_offsets=options.flag("commitGroupOffsets", False),
     )
@@ -258,6 +265,11 @@ def _connection(options: Given, retry_ms: int | None) -> Connection:
     bootstrap = options.bootstrap()
     isolation = options.choice("kafka.isolation.level", ("read_uncommitted", "read_committed"))
     ask_ms = max(Connection.ask_ms_max, retry_ms or 0)
+    reads_tier, tier_url = options.flag("readTier", True), options.text("tierUrl")
+    if tier_url is not None and not reads_tier:
+        raise OptionRefused(
+            "option tierUrl says where tasks read the tier, and readTier=false that they do not: leave one of them out"
+        )
     return Connection(
         bootstrap=bootstrap,
         client_id=options.text("kafka.client.id") or Connection.client_id,
@@ -268,8 +280,8 @@ def _connection(options: Given, retry_ms: int | None) -> Connection:
         fetch_bytes_min=options.whole_or("kafka.fetch.min.bytes", Connection.fetch_bytes_min, smallest=0),
         ask_ms_max=options.whole_or("kafka.default.api.timeout.ms", ask_ms),
         poll_ms_max=options.whole_or("kafkaConsumer.pollTimeoutMs", POLL_MS_MAX),
-        reads_tier=options.flag("readTier", True),
-        tier_url=options.text("tierUrl"),
+        reads_tier=reads_tier,
+        tier_url=tier_url,
     )
 
 

@@ -21,6 +21,8 @@ from headrace.model import TopicPartition
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET_MAX = (1 << 63) - 1
+_NOT_BEFORE = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
+"""What is at that time or later."""
 _ALWAYS_THERE = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
@@ -58,9 +60,11 @@ class Pushdown:
             return self._choose(column, value if kind is In else [value])
         if column == "offset":
             return self._bound_offset(kind, value)
-        if column == "timestamp" and isinstance(value, datetime) and kind in (EqualTo, GreaterThan, GreaterThanOrEqual):
+        if column == "timestamp" and kind in (In, *_NOT_BEFORE):
             # Times need not rise with offsets: only what comes before the first hit is sure to be none.
-            self._begin_at(_floor_ms(value))
+            times = [time for time in (value if kind is In else [value]) if time is not None]
+            if times and all(isinstance(time, datetime) for time in times):
+                self._begin_at(_floor_ms(min(times)))
         return False
 
     def _begin_at(self, time_ms: int) -> None:

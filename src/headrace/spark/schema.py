@@ -24,15 +24,18 @@ COLUMNS: dict[str, DataType] = {
     "timestamp": TimestampType(),
     "timestampType": IntegerType(),
     "headers": ArrayType(HEADER),
+    "leaderEpoch": IntegerType(),
+    "producerId": LongType(),
 }
+METADATA = ("leaderEpoch", "producerId")
+"""Of the record batch, as it is in the log: -1 where it has none."""
 
 CAN_BE_NULL = ("key", "value", "headers")
 
 
-def source_schema(includes_headers: bool) -> StructType:
-    return StructType(
-        [StructField(name, kind) for name, kind in COLUMNS.items() if name != "headers" or includes_headers]
-    )
+def source_schema(includes_headers: bool, includes_metadata: bool = False) -> StructType:
+    left_out = (*(() if includes_headers else ("headers",)), *(() if includes_metadata else METADATA))
+    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if name not in left_out])
 
 
 def check_schema(schema: StructType) -> None:

@@ -53,6 +53,8 @@ class WriteOptions:
     scope_name: str | None
     checkpoint: str | None
     codec: Codec
+    acks: int
+    """-1: of all replicas in sync."""
     batch_bytes: int | None
     transaction_ms_max: int
     delivery_ms_max: int
@@ -70,14 +72,16 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     """OptionRefused, with one sentence, for whatever is unknown, wrong or contradicts something else."""
     options = Given(given)
     options.check_known(KNOWN, REFUSED)
-    if options.choice("kafka.acks", ("all", "-1", "0", "1")) in ("0", "1"):
-        raise OptionRefused("option kafka.acks can only be all: rows that only one broker has can be lost")
     codec = options.choice("kafka.compression.type", tuple(codec.name.lower() for codec in Codec)) or "none"
     guarantee = options.choice("deliveryGuarantee", ("exactly_once", "at_least_once"))
     if guarantee is not None and guarantee != "at_least_once":
         guarantee = "exactly_once"
-    if not options.flag("kafka.enable.idempotence", True) and guarantee != "at_least_once":
-        raise OptionRefused("option kafka.enable.idempotence=false needs deliveryGuarantee=at_least_once")
+    acks = _acks(options, guarantee)
+    if guarantee == "at_least_once" and options.text("scope") is not None:
+        raise OptionRefused(
+            "option scope names what batches are counted under, and deliveryGuarantee=at_least_once counts none: leave "
+            "one of the two out"
+        )
     parsed = WriteOptions(
         bootstrap=options.bootstrap(),
         topic=topic.strip() if (topic := options.text("topic")) is not None else None,
@@ -85,6 +89,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         scope_name=options.text("scope"),
         checkpoint=_placed(options.text("checkpointLocation")),
         codec=Codec[codec.upper()],
+        acks=acks,
         batch_bytes=options.whole("kafka.batch.size"),
         transaction_ms_max=options.whole("kafka.transaction.timeout.ms") or TRANSACTION_MS_MAX,
         delivery_ms_max=options.whole("kafka.delivery.timeout.ms") or 120_000,
@@ -95,6 +100,22 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
     if parsed.scope_name is not None:
         parsed.scope()
     return parsed
+
+
+def _acks(options: Given, guarantee: str | None) -> int:
+    """Java's producer, too, numbers its batches only where all replicas in sync have to have them."""
+    text = options.choice("kafka.acks", ("all", "-1", "0", "1")) or "all"
+    acks = -1 if text == "all" else int(text)
+    is_numbered = options.flag("kafka.enable.idempotence", acks == -1)
+    if guarantee != "at_least_once" and acks != -1:
+        raise OptionRefused(
+            f"option kafka.acks={acks} needs deliveryGuarantee=at_least_once: rows that only one broker has can be lost"
+        )
+    if guarantee != "at_least_once" and not is_numbered:
+        raise OptionRefused("option kafka.enable.idempotence=false needs deliveryGuarantee=at_least_once")
+    if is_numbered and acks != -1:
+        raise OptionRefused(f"options kafka.enable.idempotence=true and kafka.acks={acks} contradict each other")
+    return acks
 
 
 def _placed(checkpoint: str | None) -> str | None:

@@ -192,6 +192,7 @@ class Writing:
         cluster.lose_interest()
         producer = Producer(
             options.bootstrap,
+            acks=options.acks,
             buffer_bytes=max(BUFFER_BYTES, 2 * (options.batch_bytes or 0)),
             delivery_ms_max=options.delivery_ms_max,
             request_ms_max=options.request_ms_max,

@@ -33,10 +33,12 @@ def open_object_store(url: str, files: Files, offload: Offload, random: Random) 
     if unknown := sorted(options.keys() - OPTIONS[parts.scheme]):
         raise Refused(f"Cannot use {url!r} as object store: there is no option {unknown[0]!r}.")
     try:
-        # Only those who use such a store need obstore, which comes with the extra "tier".
+        # Only those who use such a store need obstore, which comes with the extras "tier" and "spark".
         from headrace.tier.cloud import CloudStore
     except ImportError as error:
-        raise Refused(f"Object store {url} needs obstore: install headrace[tier].") from error
+        raise Refused(
+            f"Object store {url} needs obstore: install headrace[tier], or headrace[spark] where Spark runs."
+        ) from error
     return CloudStore.open(f"{parts.scheme}://{parts.netloc}{parts.path}", options, files, offload)
 
 

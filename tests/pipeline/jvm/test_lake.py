@@ -30,6 +30,7 @@ from headrace.spark.task import Group
 from tests.servers.process import BrokerProcess
 from tests.spark.filling import fill, make_topic
 from tests.spark.jvm.test_sink import forget_last
+from tests.spark.jvm.test_source import committed
 from tests.spark.sink_stage import readable
 
 names = count(1)
@@ -81,7 +82,8 @@ def test_each_record_is_one_row_also_when_batches_are_done_again(
     said: list[str] = []
     fill(broker.bootstrap, topic, orders(0, 20), partitions=2, key=b"k")
     watcher = Watcher(said.append, seen.append, began=lambda: said.append("began"))
-    first = run(watcher, format=format, event_time="at", rows_per_batch=8)
+    first = run(watcher, format=format, event_time="at", rows_per_batch=8, group=f"group of {topic}")
+    assert committed(broker.bootstrap, f"group of {topic}") == {0: 10, 1: 10}, "as soon as it is through"
     assert (first.rows, first.dead_letters, first.batches) == (20, 0, 3), first
     assert said == [f"inferred from a sample of {topic}: at bigint, id bigint, who string", "began"]
     assert [one.rows for one in seen] == [8, 16, 20] and seen[-1].lag_rows == 0 and seen[0].lag_rows == 12

@@ -15,7 +15,7 @@ from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
 from headrace.spark.decode.aborted import Aborted, AbortedRanges
 from headrace.spark.decode.decoding import BYTES_AIM, ROWS_AIM, Decoder, decode
-from headrace.wire.batch import CRC_AT, HEADER_BYTES, NewRecord, build, crc_of, read_records
+from headrace.wire.batch import CONTROL, CRC_AT, HEADER_BYTES, NewRecord, build, crc_of, headers, read_records
 from headrace.wire.compression import Codec
 from headrace.wire.errors import ProtocolError
 from headrace.wire.markers import build_marker
@@ -30,10 +30,14 @@ FIELDS: dict[str, pa.DataType] = {
     "timestamp": pa.timestamp("us", "UTC"),
     "timestampType": pa.int32(),
     "headers": HEADERS,
+    "leaderEpoch": pa.int32(),
+    "producerId": pa.int64(),
 }
+OF_BATCHES = ("leaderEpoch", "producerId")
 ALL = pa.schema(FIELDS.items())
 EVERYTHING = 1 << 62
 TIME_MS_MAX = 1 << 40
+LAST_DELTA_AT = 23
 
 keys = st.none() | st.binary(max_size=20)
 names = st.text(max_size=5)
@@ -54,6 +58,8 @@ def batches(draw: st.DrawFn, base_offset: int) -> bytes:
             codec=draw(st.sampled_from(Codec)),
             base_offset=base_offset,
             append_time_ms=draw(st.none() | st.integers(0, TIME_MS_MAX)),
+            leader_epoch=draw(st.integers(-1, 5)),
+            producer_id=draw(st.integers(-1, 1 << 40)),
         )
     )
 
@@ -95,13 +101,25 @@ def expected(data: bytes, start: int = 0, end: int = EVERYTHING, aborted: Sequen
 
 
 def without_kind(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in row.items() if name != "timestampType"} for row in rows]
+    return [{name: value for name, value in row.items() if name not in ("timestampType", *OF_BATCHES)} for row in rows]
 
 
 @given(logs(), st.integers(0, 20), st.integers(0, 30))
 def test_the_records_of_a_range_are_those_of_the_plain_decoder(data: bytes, start: int, end: int) -> None:
     assert without_kind(rows_of(data)) == expected(data)
     assert without_kind(rows_of(data, start, end)) == expected(data, start, end)
+
+
+@given(logs(), st.integers(0, 20), st.integers(0, 30))
+def test_each_row_has_the_leader_epoch_and_the_producer_of_its_batch(data: bytes, start: int, end: int) -> None:
+    of_offset = {
+        record.offset: (header.leader_epoch, header.producer_id)
+        for pos, header in headers(data)
+        for record in read_records(data, pos)
+    }
+    for begin, stop in ((0, EVERYTHING), (start, end)):
+        told = {row["offset"]: (row["leaderEpoch"], row["producerId"]) for row in rows_of(data, begin, stop)}
+        assert told == {offset: of_batch for offset, of_batch in of_offset.items() if begin <= offset < stop}
 
 
 @given(logs(), st.lists(st.sampled_from(list(FIELDS)), min_size=1, unique=True))
@@ -175,6 +193,14 @@ def test_each_kind_of_damage_has_its_sentence(changes: dict[int, int], reason: s
         expected(bytes(batch))
     with pytest.raises(KafkaError, match=f"the record batch of t-3 at offset 0 cannot be read: .*{reason}"):
         rows_of(bytes(batch))
+
+
+@pytest.mark.parametrize(("at", "bit"), [(LAST_DELTA_AT - 1, CONTROL), (LAST_DELTA_AT, 0x80)])
+def test_damage_by_which_a_batch_seems_to_have_no_records_of_the_range_is_seen(at: int, bit: int) -> None:
+    broken = build([NewRecord(0, None, b"x")])
+    broken[at] ^= bit
+    with pytest.raises(KafkaError, match="at offset 0 cannot be read: it fails its checksum"):
+        rows_of(bytes(broken))
 
 
 @given(logs(), st.data())

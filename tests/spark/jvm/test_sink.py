@@ -187,11 +187,28 @@ def test_update_mode_by_foreach_batch(
     assert {bucket: sorted(numbers) for bucket, numbers in told.items()} == {bucket: [40, 80] for bucket in range(5)}
 
 
+def test_complete_mode_has_the_whole_result_of_each_batch_once(
+    broker: BrokerProcess, source: str, target: str, stream: DataFrame, tmp_path: Path
+) -> None:
+    counts = stream.selectExpr("cast(string(value) as long) % 5 bucket").groupBy("bucket").count()
+    records = counts.selectExpr("string(bucket) key", "to_json(struct(bucket, count)) value")
+    for begin in (0, 200):
+        fill(broker.bootstrap, source, numbers(begin, begin + 200), partitions=2)
+        for again in (False, True):
+            writer = records.writeStream.outputMode("complete").format("headrace")
+            writer = writer.options(**{"kafka.bootstrap.servers": broker.bootstrap, "topic": target})
+            run_out(writer.option("checkpointLocation", str(tmp_path / "c")))
+            if not again:
+                forget_last(tmp_path / "c")
+    told = sorted((found["count"], found["bucket"]) for found in map(json.loads, readable(broker.bootstrap, target)))
+    assert told == [(count, bucket) for count in (40, 80) for bucket in range(5)]
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"topicc": "x"}, r"there is no option topicc; is topic meant\?"),
-        ({"kafka.acks": "0"}, "option kafka.acks can only be all"),
+        ({"kafka.acks": "0"}, "option kafka.acks=0 needs deliveryGuarantee=at_least_once"),
     ],
 )
 def test_an_option_that_cannot_be_is_told_in_one_sentence(

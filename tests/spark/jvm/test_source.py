@@ -15,12 +15,18 @@ from pyspark.sql.functions import col
 
 from headrace.client import Admin
 from headrace.spark.listener import GroupListener, QueryLag
+from headrace.testing import Cluster
 from tests.cli.programs import headrace_process
 from tests.servers.process import BrokerProcess
+from tests.spark.fetches import Fetches, fetches
 from tests.spark.filling import fill, make_topic, numbers
 from tests.spark.jvm.running import Seen, run, run_out
 
+__all__ = ["fetches"]
+
 names = count(1)
+PYTHON_PROCESSES_MAX = 4
+"""Two tasks run at a time; Spark may have started a process anew."""
 
 
 @pytest.fixture
@@ -82,6 +88,18 @@ def test_headers_come_on_request(broker: BrokerProcess, topic: str, read: Callab
     assert rows[1].headers is None
 
 
+def test_metadata_come_on_request_or_by_name(broker: BrokerProcess, topic: str, read: Callable[..., DataFrame]) -> None:
+    for value in (b"a", b"b"):
+        fill(broker.bootstrap, topic, [value])
+    whole = read(includeMetadata="true", includeHeaders="true")
+    assert whole.columns[-3:] == ["headers", "leaderEpoch", "producerId"]
+    assert "producerId" not in read().columns
+    named = read("producerId long, value binary, leaderEpoch int")
+    rows = {bytes(row.value): (row.leaderEpoch, row.producerId) for row in named.collect()}
+    assert rows == {bytes(row.value): (row.leaderEpoch, row.producerId) for row in whole.collect()}
+    assert rows[b"a"][1] != rows[b"b"][1] and min(map(min, rows.values())) >= 0
+
+
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_many_rows_in_small_tasks_are_each_there_once(
     broker: BrokerProcess, topic: str, read: Callable[..., DataFrame], compression: str
@@ -105,6 +123,9 @@ def test_filters_give_the_same_rows_whether_spark_hands_them_down_or_not(
         assert sorted(int(row.value) for row in some.collect()) == list(range(21, 41, 2))
         late = read().where("timestamp >= timestamp'1970-01-01 00:00:02.9'")
         assert late.count() == 100
+        two = "timestamp'1970-01-01 00:00:02.9', timestamp'1970-01-01 00:00:02.95'"
+        chosen = read().where(f"timestamp in ({two})").union(read().where(f"timestamp <=> {two.split(',')[0]}"))
+        assert sorted(int(row.value) for row in chosen.collect()) == [1_900, 1_900, 1_950]
         assert read(minPartitions="4").where("offset = 3 and topic = 'another'").collect() == []
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
@@ -221,6 +242,22 @@ def test_an_idle_query_makes_no_batches(
     assert seen.values == numbers(0, 20)
     assert len(seen.batches) == 1
     assert json.loads(progress.sources[0].latestOffset)[topic] == {"0": 10, "1": 10}
+
+
+def test_tasks_of_many_batches_go_on_in_the_fetch_session_of_their_process(
+    spark: SparkSession, fetches: Fetches, tmp_path: Path
+) -> None:
+    with Cluster() as cluster:
+        make_topic(cluster.bootstrap, "t", 2)
+        fill(cluster.bootstrap, "t", numbers(0, 600), partitions=2)
+        reader = spark.readStream.format("headrace").option("kafka.bootstrap.servers", cluster.bootstrap)
+        frame = reader.options(subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger="60").load()
+        seen = Seen()
+        run(frame, tmp_path / "c", seen)
+    assert seen.values == numbers(0, 600)
+    assert len(seen.batches) == 10
+    assert 1 <= fetches.full <= PYTHON_PROCESSES_MAX
+    assert fetches.full + fetches.incremental >= 20
 
 
 def test_a_listener_commits_the_offsets_of_a_query_as_those_of_a_group(

@@ -7,12 +7,15 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.spark.decode.scanning import (
+    LEADER_EPOCH,
+    PRODUCER_ID,
     WANTS_HEADERS,
     WANTS_KEY,
     WANTS_TIME,
     WANTS_VALUE,
     Binary,
     Bytes,
+    Longs,
     Rows,
     gather_headers,
 )
@@ -42,8 +45,9 @@ class Columns:
             headers_at=np.empty(rows if wants & WANTS_HEADERS else 0, np.int64),
         )
 
-    def batch(self, data: Bytes, rows: Rows, count: int) -> pa.RecordBatch:
-        """The first `count` rows. `data` is where the scan found them."""
+    def batch(self, data: Bytes, rows: Rows, count: int, table: Longs, row_ends: Longs) -> pa.RecordBatch:
+        """The first `count` rows. `data` is where the scan found them, `table` its batches, and `row_ends` where the
+        rows of each of these end."""
         make: dict[str, Callable[[], Any]] = {
             "key": lambda: _binary(rows.keys, count, pa.binary()),
             "value": lambda: _binary(rows.values, count, pa.binary()),
@@ -55,6 +59,8 @@ class Columns:
             "timestamp": lambda: _fixed(rows.times_us, count, pa.timestamp("us", "UTC")),
             "timestampType": lambda: _fixed(rows.kinds, count, pa.int32()),
             "headers": lambda: _headers(data, rows, count, self.schema.field("headers").type),
+            "leaderEpoch": lambda: _fixed(_spread(table[:, LEADER_EPOCH], row_ends, np.int32), count, pa.int32()),
+            "producerId": lambda: _fixed(_spread(table[:, PRODUCER_ID], row_ends, np.int64), count, pa.int64()),
         }
         return pa.RecordBatch.from_arrays([make[name]() for name in self.schema.names], schema=self.schema)
 
@@ -83,6 +89,11 @@ def _repeated(text: str, count: int) -> pa.Array:
 
 def _fixed(values: Any, count: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, count, [None, pa.py_buffer(values)])
+
+
+def _spread(of_batches: Longs, row_ends: Longs, kind: type[np.signedinteger[Any]]) -> Any:
+    """What all records of a batch have in common, row by row."""
+    return np.repeat(of_batches.astype(kind), np.diff(row_ends, prepend=0))
 
 
 def _binary(column: Binary, count: int, kind: pa.DataType) -> pa.Array:

@@ -43,12 +43,13 @@ class Decoder:
         try:
             for pos, header in headers(view):
                 at_offset = header.base_offset
-                dropped = aborted is not None and aborted.drops(view, pos, header)
                 if header.base_offset >= end_offset:
                     break
+                # Also of what is left out: damage may be why it seems to have nothing that is wanted.
+                _check(view, pos, header)
+                dropped = aborted is not None and aborted.drops(view, pos, header)
                 if dropped or header.is_control or header.last_offset < start_offset:
                     continue
-                _check(view, pos, header)
                 if not self._add(group, view, pos, header):
                     yield from self._flush(group, view, start_offset, end_offset)
                     if not self._add(group, view, pos, header):
@@ -96,12 +97,13 @@ class Decoder:
         data = np.frombuffer(self._scratch.data.toreadonly() if group.is_packed else view, np.uint8)
         table: Longs = np.array(group.table, np.int64).reshape(-1, TABLE_WIDTH)
         rows = self._columns.room(group.rows, group.size)
-        count, status, at = scan(data, table, start, end, self._columns.wants, rows)
+        row_ends: Longs = np.empty(len(table), np.int64)
+        count, status, at = scan(data, table, start, end, self._columns.wants, rows, row_ends)
         base_offset = group.base_offsets[at]
         size = group.size
         group.clear()
         if count:
-            yield from _cut(self._columns.batch(data, rows, count), size)
+            yield from _cut(self._columns.batch(data, rows, count, table, row_ends), size)
         if status != FINE:
             raise self._corrupt(base_offset, REASONS[status])
 
@@ -128,6 +130,7 @@ class _Group:
         time = header.max_timestamp if is_append_time else header.base_timestamp
         count, last_delta = header.record_count, header.last_offset_delta
         self.table += (begin, end, count, header.base_offset, last_delta, time, is_append_time)
+        self.table += (header.leader_epoch, header.producer_id)
         self.base_offsets.append(header.base_offset)
         self.rows += count
         self.size += end - begin

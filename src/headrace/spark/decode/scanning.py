@@ -17,8 +17,8 @@ Number = Any
 """An int to who calls; within compiled code one of 64 bits."""
 
 # Columns of the table of batches.
-BEGIN, END, COUNT, BASE_OFFSET, LAST_DELTA, TIME, IS_APPEND_TIME = range(7)
-TABLE_WIDTH = 7
+BEGIN, END, COUNT, BASE_OFFSET, LAST_DELTA, TIME, IS_APPEND_TIME, LEADER_EPOCH, PRODUCER_ID = range(9)
+TABLE_WIDTH = 9
 
 WANTS_KEY, WANTS_VALUE, WANTS_TIME, WANTS_HEADERS = 1, 2, 4, 8
 
@@ -227,12 +227,18 @@ def _scan_batch(
 
 
 @compiled
-def scan(data: Bytes, table: Longs, start: int, end: int, wants: int, rows: Rows) -> tuple[Number, Number, Number]:
-    """How many rows came of it. If one batch is not well formed: how many before it, what is wrong, and which."""
+def scan(
+    data: Bytes, table: Longs, start: int, end: int, wants: int, rows: Rows, row_ends: Longs
+) -> tuple[Number, Number, Number]:
+    """How many rows came of it. If one batch is not well formed: how many before it, what is wrong, and which.
+
+    `row_ends` is told where the rows of each batch end."""
     row = 0
     for at in range(len(table)):
         row, status = _scan_batch(data, table[at], row, start, end, wants, rows)
+        row_ends[at] = row
         if status != FINE:
+            row_ends[at:] = row
             return row, status, at
     return row, FINE, 0
 
