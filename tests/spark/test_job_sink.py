@@ -194,6 +194,7 @@ LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
         ({"kafka.transactional.id": "x"}, "each attempt at a task has its own"),
         ({"deliveryGuarantee": "twice"}, "option deliveryGuarantee is exactly_once or at_least_once, not 'twice'"),
         ({"kafka.compression.type": "brotli"}, "option kafka.compression.type is none or gzip"),
+        ({"scope": "x"}, "a batch job is none of them: leave it out, or, in foreachBatch, write with"),
         ({"scope": "a b"}, "option scope has 1 to 64 of the characters"),
         ({"scope": "headrace.places"}, "option scope has"),
         ({"scope": "headrace.jobs"}, "option scope has"),

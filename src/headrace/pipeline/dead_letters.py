@@ -3,10 +3,7 @@
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from headrace.client import Admin, NewTopic
-from headrace.errors import ErrorCode, KafkaError
 from headrace.pipeline.parsing import REASON
-from headrace.spark.door import door
 from headrace.spark.foreach_batch import foreach_batch
 
 LAKE_SCOPE_CHARS = 52
@@ -27,8 +24,6 @@ class DeadLetters:
     """
 
     def __init__(self, bootstrap: str, topic: str, checkpoint: str, lake_scope: str) -> None:
-        self._bootstrap = bootstrap
-        self._topic = topic
         self._write = foreach_batch(
             bootstrap,
             topic,
@@ -36,12 +31,8 @@ class DeadLetters:
             scope=f"{lake_scope[:LAKE_SCOPE_CHARS]}-dead-letter",
             columns=_columns,
         )
-        self._is_there = False
 
     def write(self, rows: DataFrame, batch_id: int) -> None:
-        if not self._is_there:
-            door().run(_create(self._bootstrap, self._topic))
-            self._is_there = True
         self._write(rows.where(f.col(REASON).isNotNull()), batch_id)
 
 
@@ -57,12 +48,3 @@ def _columns(rows: DataFrame) -> DataFrame:
         f.col("_value").alias("value"),
         headers.cast("array<struct<key:string,value:binary>>").alias("headers"),
     )
-
-
-async def _create(bootstrap: str, topic: str) -> None:
-    async with Admin(bootstrap) as admin:
-        try:
-            await admin.create_topics([NewTopic(topic)])
-        except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise

@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.client import Admin
 from headrace.client.outside import Outside
 from headrace.pipeline import schemas, session
+from headrace.pipeline.dead_letter_topic import create_dead_letter_topic
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.delta_table import DeltaTable
 from headrace.pipeline.guard import Guard
@@ -100,6 +101,9 @@ class _Lake:
         )
         kind = DeltaTable if self._options.format == "delta" else ParquetTable
         kind(self._place, "", *sink.file_form()).begin()
+        door().run(
+            create_dead_letter_topic(self._options.bootstrap, self._options.dead_letter_topic, self._watcher.said)
+        )
         with committing_as(self._options.group, self._options.bootstrap, self._name, self._spark):
             is_through = self._drive(sink, kind, stop)
         self._result.is_stopped = self._options.once and not is_through

@@ -74,4 +74,9 @@ def job_sink(options: WriteOptions, overwrite: bool) -> DataSourceArrowWriter:
         raise OptionRefused('a topic cannot be overwritten: use mode("append"), and delete the topic first if need be')
     if options.foreach_batch_id is not None:
         return ForeachBatchSink(options, options.foreach_batch_id)
+    if options.scope_name is not None:
+        raise OptionRefused(
+            "option scope names what the batches of a stream are counted under, and a batch job is none of them: leave "
+            "it out, or, in foreachBatch, write with headrace.spark.foreach_batch"
+        )
     return JobSink(options)
