@@ -19,10 +19,12 @@ from pyspark.sql import SparkSession
 
 from headrace.client.commit_group import Last
 from headrace.errors import KafkaError
-from headrace.pipeline import lake
+from headrace.pipeline import delta_table, lake
 from headrace.pipeline.lake import LakeOptions, LakeProgress, LakeResult, Watcher
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
+from headrace.pipeline.place import Place
+from headrace.pipeline.tables import Table
 from headrace.spark.door import Door
 from headrace.spark.driver_claims import Driver, DriverClaims
 from headrace.spark.scope import scope_of
@@ -102,6 +104,29 @@ def test_each_record_is_one_row_also_when_batches_are_done_again(
     fill(broker.bootstrap, topic, orders(20, 30), partitions=2)
     assert run(format=format, event_time="at").rows == 10
     assert ids(place, format) == list(range(30))
+
+
+@pytest.mark.parametrize(("format", "kind"), [("parquet", ParquetTable), ("delta", delta_table.DeltaTable)])
+def test_a_batch_that_the_table_does_not_remember_comes_twice(
+    run: Callable[..., LakeResult],
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    format: str,
+    kind: Callable[..., Table],
+) -> None:
+    """So that it is the table's memory that the tests beside this one see, and nothing else."""
+    fill(broker.bootstrap, topic, orders(0, 10), partitions=2)
+    run(format=format)
+    forget_last(tmp_path / "table" / "_headrace" / "checkpoint")
+
+    def forgetful(place: Place, app_id: str, *form: Any) -> Table:
+        return kind(place, f"{app_id}.forgotten", *form)
+
+    monkeypatch.setattr(lake, kind.__name__, forgetful)
+    assert run(format=format).rows == 10
+    assert ids(tmp_path / "table", format) == sorted([*range(10)] * 2)
 
 
 @pytest.mark.parametrize("format", FORMATS)
