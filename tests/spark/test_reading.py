@@ -381,13 +381,13 @@ def test_what_a_task_of_a_batch_advises_helps(cluster: Cluster, selection: dict[
     reader = batch_reader(options, source_schema(True))
     pieces = reader.partitions()
     delete_topic(cluster.bootstrap, "u")
-    with pytest.raises(DataLoss, match=r"GONE: .*Run the query again, without the topic if it names it"):
+    with pytest.raises(DataLoss, match=r"GONE: .*Load it again \(spark.read\), without the topic if it names it"):
         values_of(reader, pieces)
     if "subscribePattern" in given:
         assert reader.partitions() == []
     make_topic(cluster.bootstrap, "u")
     fill(cluster.bootstrap, "u", numbers(20, 22))
-    with pytest.raises(DataLoss, match=r"RECREATED: .*Run the query again to read them"):
+    with pytest.raises(DataLoss, match=r"RECREATED: .*Load it again \(spark.read\) to read them"):
         values_of(reader, pieces)
     assert values_of(reader, reader.partitions()) == numbers(20, 22)
 

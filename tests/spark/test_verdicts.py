@@ -55,7 +55,7 @@ def test_each_loss_has_its_verdict(place: Place, log: LogNow, verdict: Verdict |
 @pytest.mark.parametrize("loss", [recreated, gone, truncated])
 def test_who_runs_a_batch_is_told_to_run_it_again_and_not_of_checkpoints(loss: Callable[..., Loss]) -> None:
     given = (Place(500), 300) if loss is truncated else (500, 0)
-    assert "un the query again" in loss(T0, *given, query=Query.BATCH).sentence
+    assert "oad it again (spark.read)" in loss(T0, *given, query=Query.BATCH).sentence
     for query in (Query.NAMED, Query.PATTERN):
         assert "failOnDataLoss" in loss(T0, *given, query=query).sentence
         assert "again" not in loss(T0, *given, query=query).sentence

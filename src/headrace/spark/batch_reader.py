@@ -1,5 +1,6 @@
 """`spark.read.format("headrace")`."""
 
+import logging
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from headrace.spark.log_view import Ends, LogView, view_of
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.options import Bound, SourceOptions
 from headrace.spark.planning import Cold, Piece, Range, no_tier, plan
-from headrace.spark.pushdown import Pruned, Pushdown
+from headrace.spark.pushdown import Pruned, pruned
 from headrace.spark.reading import read
 from headrace.spark.schema import check_schema
 from headrace.spark.tier_planning import cold_of
@@ -23,6 +24,8 @@ from headrace.spark.verdicts import DataLoss, LogNow, Place, judge
 if TYPE_CHECKING:
     import pyarrow as pa
 
+log = logging.getLogger(__name__)
+
 PUSHDOWN_MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
 """The process that Spark asks about filters, if it is to ask at all. Where it is not, a reader that takes filters
 fails the query."""
@@ -30,7 +33,7 @@ fails the query."""
 
 def plan_batch(options: SourceOptions, view: LogView, pruned: Pruned, cold: Cold = no_tier) -> list[Piece]:
     """DataLoss for offsets that were asked for and are not there, unless that is accepted."""
-    # Asked anew by each batch: the process that plans it lives on, and has planned others.
+    # Asked anew for each plan: the process that plans it lives on, and has planned others.
     topics = view.topics(options.selection, ttl_ms=0)
     ends = view.ends(selected(options.selection, topics))
     begins = begin_offsets(options.starting, ends, view, options.is_time_miss_an_error)
@@ -100,25 +103,34 @@ class BatchReader(DataSourceReader):
         check_schema(schema)
         self._options = options
         self._schema = schema
-        self._pushdown = Pushdown()
+        self._pruned = Pruned()
 
     def partitions(self) -> list[InputPartition]:
         connection = self._options.connection
         view = view_of(connection)
-        return list(plan_batch(self._options, view, self._pushdown.pruned, cold_of(view, connection)))
+        return list(plan_batch(self._options, view, self._pruned, cold_of(view, connection)))
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_piece(partition, self._options, self._schema)
 
 
 class PushdownReader(BatchReader):
+    """Of all queries on what one `load()` gave, Spark keeps one plan: that of the filters it handed down last, also for
+    those that have none. So filters are taken only where somebody has said that there is one query."""
+
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        return iter(self._pushdown.push(filters))
+        self._pruned = pruned(filters)
+        return filters  # and Spark applies all of them still: the plan may be another query's after all
 
 
 def batch_reader(options: SourceOptions, schema: StructType) -> BatchReader:
-    kind = PushdownReader if PUSHDOWN_MODULE in sys.modules or _is_asked_about_filters() else BatchReader
-    return kind(options, schema)
+    is_asked = PUSHDOWN_MODULE in sys.modules or _is_asked_about_filters()
+    if is_asked and options.takes_filters is None:
+        log.warning(
+            "Spark hands filters down, and all is read nevertheless: the option filterPushdown=true leaves out what is "
+            "filtered, for a DataFrame that only one query uses; filterPushdown=false ends this message"
+        )
+    return (PushdownReader if is_asked and options.takes_filters else BatchReader)(options, schema)
 
 
 def _is_asked_about_filters() -> bool:

@@ -67,8 +67,12 @@ class Given:
         return otherwise if given is None else given
 
     def flag(self, name: str, otherwise: bool) -> bool:
+        given = self.flag_if_given(name)
+        return otherwise if given is None else given
+
+    def flag_if_given(self, name: str) -> bool | None:
         text = self.text(name)
-        return otherwise if text is None else values.flag(name, text)
+        return None if text is None else values.flag(name, text)
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
         text = self.text(name)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 Mode = Literal["batch", "stream"]
 
 STRATEGIES = ("subscribe", "subscribePattern", "assign")
-ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+ONLY_BATCH = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "filterPushdown")
 ONLY_STREAM = ("maxBytesPerTrigger", "commitGroupOffsets")
 IGNORED_IN_BATCH = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 """Spark's own connector says so, and goes on."""
@@ -131,6 +131,9 @@ class SourceOptions:
     """How long a log that ends before what was read of it may come up to that again."""
     includes_headers: bool = False
     includes_metadata: bool = False
+    takes_filters: bool | None = None
+    """Whether what filters leave out is not read; not for who uses one DataFrame in several ways (`batch_reader`). None
+    if that was not said."""
     group: str | None = None
     commits_group_offsets: bool = False
 
@@ -179,6 +182,7 @@ def read_options(given: Mapping[str, str], mode: Mode) -> SourceOptions:
         end_patience_ms=END_PATIENCE_MS if retry_ms is None else retry_ms,
         includes_headers=options.flag("includeHeaders", False),
         includes_metadata=options.flag("includeMetadata", False),
+        takes_filters=options.flag_if_given("filterPushdown"),
         group=options.text("kafka.group.id") or options.text("groupIdPrefix"),
         commits_group_offsets=options.flag("commitGroupOffsets", False),
     )

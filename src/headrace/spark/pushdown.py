@@ -1,8 +1,9 @@
 """Filters of a batch that are known before anything is read."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -12,7 +13,6 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
-    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -23,7 +23,6 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSET_MAX = (1 << 63) - 1
 _NOT_BEFORE = (EqualTo, EqualNullSafe, GreaterThan, GreaterThanOrEqual)
 """What is at that time or later."""
-_ALWAYS_THERE = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
 @dataclass(frozen=True)
@@ -43,70 +42,54 @@ class Pruned:
         )
 
 
-@dataclass
-class Pushdown:
-    pruned: Pruned = field(default_factory=Pruned)
+def pruned(filters: Iterable[Filter]) -> Pruned:
+    return reduce(_narrowed, filters, Pruned())
 
-    def push(self, filters: Iterable[Filter]) -> list[Filter]:
-        """Those that Spark has to apply still."""
-        return [one for one in filters if not self._takes(one)]
 
-    def _takes(self, one: Filter) -> bool:
-        """Whether nothing is left to do for it."""
-        column, kind, value = _parts(one)
-        if kind is IsNotNull:
-            return column in _ALWAYS_THERE
-        if column in ("topic", "partition") and kind in (EqualTo, EqualNullSafe, In):
-            return self._choose(column, value if kind is In else [value])
-        if column == "offset":
-            return self._bound_offset(kind, value)
-        if column == "timestamp" and kind in (In, *_NOT_BEFORE):
-            # Times need not rise with offsets: only what comes before the first hit is sure to be none.
-            times = [time for time in (value if kind is In else [value]) if time is not None]
-            if times and all(isinstance(time, datetime) for time in times):
-                self._begin_at(_floor_ms(min(times)))
-        return False
+def _narrowed(known: Pruned, one: Filter) -> Pruned:
+    column, kind, value = _parts(one)
+    if column in ("topic", "partition") and kind in (EqualTo, EqualNullSafe, In):
+        return _chosen(known, column, value if kind is In else [value])
+    if column == "offset":
+        return _bounded(known, kind, value)
+    if column == "timestamp" and kind in (In, *_NOT_BEFORE):
+        # Times need not rise with offsets: only what comes before the first hit is sure to be none.
+        times = [time for time in (value if kind is In else [value]) if time is not None]
+        if times and all(isinstance(time, datetime) for time in times):
+            return _begun_at(known, _floor_ms(min(times)))
+    return known
 
-    def _begin_at(self, time_ms: int) -> None:
-        """Brokers cannot be asked for a time before 1970: to them numbers below zero mean other things."""
-        if time_ms > 0:
-            self.pruned = replace(self.pruned, time_ms_min=max(time_ms, self.pruned.time_ms_min or time_ms))
 
-    def _choose(self, column: str, chosen: Iterable[Any]) -> bool:
-        right = str if column == "topic" else int
-        values = frozenset(value for value in chosen if value is not None)
-        if not all(isinstance(value, right) for value in values):
-            return False
-        if column == "topic":
-            before = self.pruned.topics
-            self.pruned = replace(self.pruned, topics=values if before is None else before & values)
-        else:
-            known = self.pruned.partitions
-            self.pruned = replace(self.pruned, partitions=values if known is None else known & values)
-        return True
+def _begun_at(known: Pruned, time_ms: int) -> Pruned:
+    """Brokers cannot be asked for a time before 1970: to them numbers below zero mean other things."""
+    return replace(known, time_ms_min=max(time_ms, known.time_ms_min or time_ms)) if time_ms > 0 else known
 
-    def _bound_offset(self, kind: type[Filter], value: Any) -> bool:
-        bounds: Mapping[type[Filter], tuple[int, int]] = {}
-        if kind is In and value and all(isinstance(one, int) for one in value):
-            self._narrow(min(value), max(value) + 1)
-            return False  # those between are still to be told apart
-        if isinstance(value, int):
-            bounds = {
-                EqualTo: (value, value + 1),
-                EqualNullSafe: (value, value + 1),
-                GreaterThan: (value + 1, _OFFSET_MAX),
-                GreaterThanOrEqual: (value, _OFFSET_MAX),
-                LessThan: (0, value),
-                LessThanOrEqual: (0, value + 1),
-            }
-        if kind not in bounds:
-            return False
-        self._narrow(*bounds[kind])
-        return True
 
-    def _narrow(self, begin: int, end: int) -> None:
-        pruned = self.pruned
-        self.pruned = replace(pruned, offset_min=max(pruned.offset_min, begin), offset_end=min(pruned.offset_end, end))
+def _chosen(known: Pruned, column: str, chosen: Iterable[Any]) -> Pruned:
+    right = str if column == "topic" else int
+    values = frozenset(value for value in chosen if value is not None)
+    if not all(isinstance(value, right) for value in values):
+        return known
+    if column == "topic":
+        return replace(known, topics=values if known.topics is None else known.topics & values)
+    return replace(known, partitions=values if known.partitions is None else known.partitions & values)
+
+
+def _bounded(known: Pruned, kind: type[Filter], value: Any) -> Pruned:
+    values = [one for one in (value if kind is In else [value]) if one is not None]
+    if not values or not all(isinstance(one, int) for one in values):
+        return known
+    least, most = min(values), max(values)
+    begin, end = {
+        In: (least, most + 1),
+        EqualTo: (least, most + 1),
+        EqualNullSafe: (least, most + 1),
+        GreaterThan: (least + 1, _OFFSET_MAX),
+        GreaterThanOrEqual: (least, _OFFSET_MAX),
+        LessThan: (0, most),
+        LessThanOrEqual: (0, most + 1),
+    }.get(kind, (0, _OFFSET_MAX))
+    return replace(known, offset_min=max(known.offset_min, begin), offset_end=min(known.offset_end, end))
 
 
 def _parts(one: Filter) -> tuple[str, type[Filter], Any]:

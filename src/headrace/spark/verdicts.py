@@ -91,7 +91,7 @@ def is_another(before: bytes | None, now: bytes) -> bool:
 
 def recreated(partition: TopicPartition, offset: int, start: int, query: Query = Query.NAMED) -> Loss:
     advice = (
-        "Run the query again to read them"
+        "Load it again (spark.read) to read them"
         if query is Query.BATCH
         else f"Begin with a new checkpoint; or set failOnDataLoss to false, and the new topic is read from its "
         f"beginning, offset {start}"
@@ -119,7 +119,7 @@ def _made_anew(partition: TopicPartition, offset: int) -> str:
 def gone(partition: TopicPartition, offset: int, resume_at: int, query: Query = Query.PATTERN) -> Loss:
     """Of a batch that was planned, or of a pattern's topic."""
     advice = {
-        Query.BATCH: "Run the query again, without the topic if it names it",
+        Query.BATCH: "Load it again (spark.read), without the topic if it names it",
         # Of a batch that was begun, Spark reads the same again.
         Query.NAMED: "Leave it out of what the query names, and set failOnDataLoss to false, to go on with others",
         Query.PATTERN: "Set failOnDataLoss to false to go on without it",
@@ -153,7 +153,7 @@ def aged_out(partition: TopicPartition, offset: int, start: int) -> Loss:
 def truncated(partition: TopicPartition, place: Place, cut_at: int, query: Query = Query.NAMED) -> Loss:
     doubt = "" if place.topic_id else ", or the topic was made anew: this checkpoint holds no topic id to tell"
     advice = (
-        "run the query again to read what is there now"
+        "load it again (spark.read) to read what is there now"
         if query is Query.BATCH
         else f"set failOnDataLoss to false to read on what was written there since, from offset {cut_at}"
     )

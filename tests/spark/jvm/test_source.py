@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -112,23 +112,46 @@ def test_many_rows_in_small_tasks_are_each_there_once(
     assert tuple(told[0]) == (30_000, 30_000 * 29_999 // 2, 30_000)
 
 
-@pytest.mark.parametrize("pushed", ["true", "false"])
+@pytest.fixture(params=["true", "false"])
+def pushed(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether Spark hands filters down."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", request.param)
+    yield request.param == "true"
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
 def test_filters_give_the_same_rows_whether_spark_hands_them_down_or_not(
-    spark: SparkSession, broker: BrokerProcess, topic: str, read: Callable[..., DataFrame], pushed: str
+    broker: BrokerProcess, topic: str, read: Callable[..., DataFrame], pushed: bool
 ) -> None:
     fill(broker.bootstrap, topic, numbers(0, 2_000), partitions=2)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", pushed)
-    try:
-        some = read().where("partition = 1 and offset >= 10 and offset < 20 and topic is not null")
-        assert sorted(int(row.value) for row in some.collect()) == list(range(21, 41, 2))
-        late = read().where("timestamp >= timestamp'1970-01-01 00:00:02.9'")
-        assert late.count() == 100
-        two = "timestamp'1970-01-01 00:00:02.9', timestamp'1970-01-01 00:00:02.95'"
-        chosen = read().where(f"timestamp in ({two})").union(read().where(f"timestamp <=> {two.split(',')[0]}"))
-        assert sorted(int(row.value) for row in chosen.collect()) == [1_900, 1_900, 1_950]
-        assert read(minPartitions="4").where("offset = 3 and topic = 'another'").collect() == []
-    finally:
-        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+    given = {"filterPushdown": "true"}
+    some = read(**given).where("partition = 1 and offset >= 10 and offset < 20 and topic is not null")
+    assert sorted(int(row.value) for row in some.collect()) == list(range(21, 41, 2))
+    assert some.rdd.getNumPartitions() == (1 if pushed else 2)
+    late = read(**given).where("timestamp >= timestamp'1970-01-01 00:00:02.9'")
+    assert late.count() == 100
+    two = "timestamp'1970-01-01 00:00:02.9', timestamp'1970-01-01 00:00:02.95'"
+    same = read(**given).where(f"timestamp <=> {two.split(',')[0]}")
+    chosen = read(**given).where(f"timestamp in ({two})").union(same)
+    assert sorted(int(row.value) for row in chosen.collect()) == [1_900, 1_900, 1_950]
+    assert read(**given, minPartitions="4").where("offset = 3 and topic = 'another'").collect() == []
+
+
+@pytest.mark.usefixtures("pushed")
+def test_what_is_loaded_once_may_be_filtered_in_many_ways(
+    spark: SparkSession, broker: BrokerProcess, topic: str, read: Callable[..., DataFrame]
+) -> None:
+    fill(broker.bootstrap, topic, numbers(0, 200), partitions=2)
+    frame = read()
+    assert frame.where("offset = 5").count() == 2
+    assert frame.count() == 200
+    both = frame.where("partition = 0").union(frame.where("partition = 1"))
+    assert {row.partition: row["count"] for row in both.groupBy("partition").count().collect()} == {0: 100, 1: 100}
+    later = frame.where("offset >= 90").alias("later")
+    assert later.join(frame.where("partition = 0").alias("first"), "value").count() == 10
+    frame.createOrReplaceTempView("loaded_once")
+    counts = "select (select count(*) from loaded_once where offset < 3), (select count(*) from loaded_once)"
+    assert tuple(spark.sql(counts).collect()[0]) == (6, 200)
 
 
 def test_an_option_that_there_is_not_is_told_in_one_sentence(read: Callable[..., DataFrame]) -> None:
