@@ -29,6 +29,10 @@ class Door:
             future.cancel()
             raise
 
+    def post(self, work: Callable[[], object]) -> None:
+        """Nobody waits for it; it is done before whatever is asked for later."""
+        self._loop.call_soon_threadsafe(work)
+
     def call(self, work: Callable[[], T]) -> T:
         async def called() -> T:
             return work()

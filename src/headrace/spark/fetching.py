@@ -38,21 +38,21 @@ class Fetching:
         self._consumer = _taken(connection, self._door)
 
     def __enter__(self) -> "Fetching":
-        self._door.call(lambda: self._consumer.assign([self._wanted.partition]))
+        self._door.post(lambda: self._consumer.assign([self._wanted.partition]))
         self.move_to(self._wanted.start)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
         """A consumer that failed is not used again."""
         if kind is None or kind is GeneratorExit:
-            self._door.call(lambda: self._consumer.assign([]))
+            self._door.post(lambda: self._consumer.assign([]))
             _give_back(self._connection, self._door, self._consumer)
         else:
             self._door.run(_close(self._consumer))
 
     def move_to(self, offset: int) -> None:
         self.position = offset
-        self._door.call(self._seek)
+        self._door.post(self._seek)
 
     def _seek(self) -> None:
         self._consumer.seek(self._wanted.partition, self.position, self._wanted.end)
