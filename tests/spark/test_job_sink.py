@@ -174,6 +174,22 @@ def test_more_than_the_buffer_of_a_task_is_written_too(cluster: Cluster, monkeyp
     assert readable(cluster.bootstrap) == sorted(values)
 
 
+@pytest.mark.usefixtures("spark")
+def test_batches_of_no_size_have_a_row_each_as_with_kafkas_producers(cluster: Cluster) -> None:
+    job = sink(cluster, VALUE, **{"kafka.batch.size": "0"})
+    job.commit([job.write(batches([b"1", b"2", b"3"]))])
+    assert readable(cluster.bootstrap) == [b"1", b"2", b"3"]
+
+
+@pytest.mark.usefixtures("spark")
+def test_beside_the_option_a_column_topic_may_be_anything(cluster: Cluster) -> None:
+    schema = StructType([*VALUE.fields, StructField("topic", IntegerType())])
+    job = sink(cluster, schema)
+    rows = {"value": [b"x", b"y"], "topic": pa.array([7, None], pa.int32())}
+    job.commit([job.write(iter([pa.RecordBatch.from_pydict(rows)]))])
+    assert readable(cluster.bootstrap) == [b"x", b"y"]
+
+
 LEAST = {"kafka.bootstrap.servers": "h:1", "topic": "t"}
 
 
@@ -213,6 +229,7 @@ def test_an_option_that_cannot_be_has_one_sentence(options: dict[str, str], sent
         ({"value": IntegerType()}, {}, "column value is binary or string, not int; cast it in the query"),
         ({"value": BinaryType(), "partition": StringType()}, {}, "column partition is int, not string"),
         ({"value": BinaryType()}, {"topic": None}, "no topic is named: give option topic, or a column topic"),
+        ({"value": BinaryType(), "topic": IntegerType()}, {"topic": None}, "column topic is string, not int; cast it"),
     ],
 )
 def test_columns_that_cannot_be_have_one_sentence(

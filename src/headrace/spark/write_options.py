@@ -56,6 +56,7 @@ class WriteOptions:
     acks: int
     """-1: of all replicas in sync."""
     batch_bytes: int | None
+    """0: each row is a batch of its own, as with Kafka's producers."""
     transaction_ms_max: int
     delivery_ms_max: int
     request_ms_max: int
@@ -90,7 +91,7 @@ def write_options(given: Mapping[str, str]) -> WriteOptions:
         checkpoint=_placed(options.text("checkpointLocation")),
         codec=Codec[codec.upper()],
         acks=acks,
-        batch_bytes=options.whole("kafka.batch.size"),
+        batch_bytes=options.whole("kafka.batch.size", 0),
         transaction_ms_max=options.whole("kafka.transaction.timeout.ms") or TRANSACTION_MS_MAX,
         delivery_ms_max=options.whole("kafka.delivery.timeout.ms") or 120_000,
         request_ms_max=options.whole("kafka.request.timeout.ms") or 30_000,
@@ -127,12 +128,14 @@ def _placed(checkpoint: str | None) -> str | None:
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
-    """OptionRefused for columns of the wrong type, or too few. Those that the sink does not know are left out."""
+    """OptionRefused for columns of the wrong type, or too few. Those that the sink does not know are left out, and so
+    is a column topic beside the option."""
     found = {column.name: _COLLATION.sub("", column.dataType.simpleString()) for column in schema.fields}
     if "value" not in found:
         raise OptionRefused(f"there is no column value to write; the columns are {', '.join(found) or 'none'}")
     if topic is None and "topic" not in found:
         raise OptionRefused("no topic is named: give option topic, or a column topic")
     for name, kinds in COLUMNS.items():
-        if found.get(name, kinds[0]) not in kinds:
+        is_used = name != "topic" or topic is None
+        if is_used and found.get(name, kinds[0]) not in kinds:
             raise OptionRefused(f"column {name} is {' or '.join(kinds)}, not {found[name]}; cast it in the query")

@@ -120,7 +120,7 @@ class Writing:
             options.topic,
             self._partition_counts,
             codec=options.codec,
-            batch_bytes=options.batch_bytes or BATCH_BYTES,
+            batch_bytes=BATCH_BYTES if options.batch_bytes is None else options.batch_bytes,
             first_turn=first_turn,
         )
 

@@ -98,7 +98,7 @@ def test_it_writes_the_bytes_of_the_plain_encoder(
 
 
 @settings(deadline=None)
-@given(st.lists(row, max_size=30), st.integers(1, 400))
+@given(st.lists(row, max_size=30), st.integers(0, 400))
 def test_cut_into_batches_no_record_is_lost_and_each_batch_is_small_enough(
     rows: list[dict[str, Any]], batch_bytes: int
 ) -> None:
