@@ -61,7 +61,17 @@ def test_foreach_batch_writes_a_batch_once_however_often_it_is_run(cluster: Clus
         spark.properties = {task.QUERY_ID: "q", task.RUN_ID: run, task.BATCH_ID: str(batch_id)}
         write(Frame(spark, b"%d" % batch_id), batch_id)
     assert readable(cluster.bootstrap) == [b"0", b"1"]
-    with pytest.raises(task.ContextMissing, match="which batch it is: 1, or 2"):
+
+
+def test_a_write_from_elsewhere_than_its_batch_is_told_so_and_not_of_the_version_of_spark(
+    cluster: Cluster, spark: Spark
+) -> None:
+    write: Any = foreach_batch(cluster.bootstrap, "t", checkpoint_location="/checkpoints/counts")
+    spark.properties = {task.QUERY_ID: "q", task.RUN_ID: "run1", task.BATCH_ID: "1"}
+    with pytest.raises(task.NotOfBatch, match="is to write batch 2, and Spark runs batch 1 in this thread"):
+        write(Frame(spark, b"x"), 2)
+    spark.properties = {}
+    with pytest.raises(task.NotOfBatch, match=r"runs no batch in this thread: .* through pyspark\.inheritable_thread"):
         write(Frame(spark, b"x"), 2)
 
 

@@ -44,8 +44,8 @@ def write_batch(rows: "Iterator[pa.RecordBatch]", options: WriteOptions) -> Writ
     if guarantee_of(options) == "at_least_once":
         return Written(write_at_least_once(rows, options, Outside().random.bits(16)))
     context = task.current()
+    if options.foreach_batch_id is not None:
+        task.check_foreach_batch(context, options.foreach_batch_id)
     batch, attempt = task.batch(context), task.attempt(context)
-    if options.foreach_batch_id not in (None, batch.batch_id):
-        raise task.ContextMissing(f"which batch it is: {batch.batch_id}, or {options.foreach_batch_id}")
     group = Group(options.scope().name, batch.query_id, batch.batch_id, batch.run_id)
     return Written(write_once(rows, options, group, attempt), group, batch.app_start_ms)

@@ -60,6 +60,19 @@ class ContextMissing(KafkaError):
         )
 
 
+class NotOfBatch(KafkaError):
+    """A write of `foreach_batch` from elsewhere than the function that Spark runs for the batch."""
+
+    def __init__(self, asked: int, found: str | None) -> None:
+        runs = "no batch" if found is None else f"batch {found}"
+        super().__init__(
+            ErrorCode.INVALID_REQUEST,
+            f"foreach_batch is to write batch {asked}, and Spark runs {runs} in this thread: call it in the function "
+            "that foreachBatch runs, with the number that this gets, and in a thread of your own through "
+            "pyspark.inheritable_thread_target",
+        )
+
+
 def current() -> Context:
     from pyspark import TaskContext
 
@@ -83,6 +96,13 @@ def batch(context: Context) -> Batch:
         run_id=_text(get, RUN_ID, "the run of its query"),
         app_start_ms=_whole(get(APP_START) or "0", "when its application began"),
     )
+
+
+def check_foreach_batch(context: Context, asked: int) -> None:
+    """NotOfBatch unless it is that batch. Spark's properties are those of a thread, and others do not inherit them."""
+    found = context.getLocalProperty(BATCH_ID)
+    if found != str(asked):
+        raise NotOfBatch(asked, found)
 
 
 def _text(get: Callable[[str], str | None], key: str, what: str) -> str:
