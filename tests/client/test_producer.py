@@ -6,6 +6,7 @@ from itertools import pairwise
 import pytest
 
 from headrace.client import BufferFull, NotReachable, Producer, TimedOut
+from headrace.client.errors import topic_error
 from headrace.core.murmur2 import partition_for
 from headrace.errors import ErrorCode, KafkaError
 from headrace.model import TopicPartition
@@ -359,6 +360,12 @@ async def test_a_topic_or_partition_that_does_not_exist_is_named() -> None:
         )
         with pytest.raises(KafkaError, match="'bad name' cannot be the name of a topic"):
             await producer.send("bad name", b"x")
+
+
+def test_a_topic_that_is_not_created_since_brokers_are_away_is_told_with_the_reason() -> None:
+    told = topic_error(ErrorCode.INVALID_REPLICATION_FACTOR, "t", "topic 't' cannot be used")
+    assert told.code is ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "fewer brokers are alive than a new topic has copies" in told.message
 
 
 def _with_error(answer: MetadataResponse, code: int) -> MetadataResponse:

@@ -39,6 +39,12 @@ def topic_error(code: int, topic: str, otherwise: str) -> KafkaError:
         return KafkaError(code, f"topic {topic!r} does not exist")
     if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return KafkaError(code, f"{topic!r} cannot be the name of a topic")
+    if code == ErrorCode.INVALID_REPLICATION_FACTOR:
+        return KafkaError(
+            code,
+            f"topic {topic!r} does not exist, and is not created: fewer brokers are alive than a new topic has copies "
+            "(default.replication.factor); create it with fewer, or start the others",
+        )
     return KafkaError(code, otherwise)
 
 
