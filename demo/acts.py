@@ -38,6 +38,7 @@ def kill_the_leader(stage: Stage) -> None:
     cluster = stage.cluster
     leader = cluster.leader_of(ORDERS, 0)
     stage.owners.pause_the_owner()
+    hold_orders(stage, leader)
     cluster.nodes[leader].kill()
     stage.seen.killed_leader, stage.seen.killed_s = leader, stage.now_s()
     stage.happened(f"kill -9 node {leader}, which leads {ORDERS}-0; the owner of the ledger is paused")
@@ -51,6 +52,16 @@ def kill_the_leader(stage: Stage) -> None:
     stage.happened("The old owner is back, and is refused")
     cluster.until_whole(ORDERS)
     stage.happened(f"Node {leader} is back in sync")
+
+
+def hold_orders(stage: Stage, leader: int) -> None:
+    """Until some are under way to it: between two batches of the shop there may be none, and none would have to be sent
+    again when it dies."""
+    assert stage.shop is not None
+    shop, cluster = stage.shop, stage.cluster
+    cluster.pause(leader)
+    since = shop.sent  # of those before, some may be acknowledged, and the shop has not heard of it yet
+    cluster.until(lambda: shop.under_way(0, since) or shop.failure, f"orders are under way to node {leader}")
 
 
 def kill_the_driver(stage: Stage) -> None:

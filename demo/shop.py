@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from demo.evidence import Acked
 from demo.orders import CLOSING_STEP, Order, encode, order
-from demo.plan import AHEAD_MAX, ORDERS, ORDERS_PER_S
+from demo.plan import AHEAD_MAX, ORDERS, ORDERS_PER_S, PARTITIONS
 from headrace.client import Producer, RecordMetadata
+from headrace.core.murmur2 import partition_for
 
 TICK_S = 0.05
 LINGER_MS = 50
@@ -18,6 +19,8 @@ class Shop:
 
     def __init__(self, bootstrap: str, now_s: Callable[[], float]) -> None:
         self.acked: list[Acked] = []
+        self.sent = 0
+        """The number of the next order."""
         self.closing = -1
         self.failure: BaseException | None = None
         self._bootstrap = bootstrap
@@ -35,6 +38,11 @@ class Shop:
         if self.failure is not None:
             raise self.failure
 
+    def under_way(self, partition: int, since: int) -> int:
+        """How many orders for it, of that number or a higher one, are sent and not acknowledged yet."""
+        keys = [order(number).customer.encode() for number in list(self._under_way) if number >= since]
+        return sum(partition_for(key, PARTITIONS) == partition for key in keys)
+
     def _run(self) -> None:
         try:
             asyncio.run(self._sell())
@@ -50,6 +58,7 @@ class Shop:
                 while number < end:
                     self._send(producer, order(number))
                     number += 1
+                self.sent = number
                 began_s = max(began_s, self._now_s() - number / ORDERS_PER_S - 1)  # no rush after a stop
                 await asyncio.sleep(TICK_S)
                 self._raise_loss()

@@ -6,10 +6,11 @@ import time
 import pytest
 
 from demo import shop
-from demo.orders import CLOSING_STEP, number_of
-from demo.plan import AHEAD_MAX, LATE_S, ORDERS_PER_S
+from demo.orders import CLOSING_STEP, number_of, order
+from demo.plan import AHEAD_MAX, LATE_S, ORDERS_PER_S, PARTITIONS
 from demo.shop import Shop
 from headrace.client import RecordMetadata
+from headrace.core.murmur2 import partition_for
 
 HELD_BACK = 30
 AHEAD = 50
@@ -61,6 +62,9 @@ def test_the_shop_is_never_too_far_ahead_of_an_order_that_is_not_acknowledged(mo
     while len(sent) < HELD_BACK + AHEAD or len(looks) < len(sent) * 2 + LOOKS_AT_THE_CLOCK:
         assert time.monotonic() < deadline, sent
         time.sleep(0.01)
+    where = partition_for(order(HELD_BACK).customer.encode(), PARTITIONS)
+    assert [opened.under_way(at, HELD_BACK) for at in range(PARTITIONS)] == [at == where for at in range(PARTITIONS)]
+    assert not opened.under_way(where, HELD_BACK + 1) and opened.sent == HELD_BACK + AHEAD
     opened.close()
     assert sent == [*range(HELD_BACK + AHEAD), HELD_BACK + AHEAD + CLOSING_STEP]
     assert sorted(one.number for one in opened.acked) == sent
