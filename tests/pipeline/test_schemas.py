@@ -9,11 +9,23 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    CharType,
+    DataType,
+    DayTimeIntervalType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructType,
+    TimeType,
+)
 
 from headrace.pipeline.avro import avro_type, decoder
+from headrace.pipeline.column_types import check_types
 from headrace.pipeline.outcome import AskedWrongly
-from headrace.pipeline.schemas import first_rows, parse_schema
+from headrace.pipeline.schemas import first_rows, names_twice, parse_schema
 
 
 def record(*fields: tuple[str, Any]) -> str:
@@ -67,6 +79,65 @@ def test_avro_has_a_type_for_each_of_sparks() -> None:
 def test_what_no_table_can_have_is_one_sentence(text: str, sentence: str) -> None:
     with pytest.raises(AskedWrongly, match=sentence):
         parse_schema(text, None)
+
+
+def test_a_name_that_no_column_can_have_is_told_of_as_such() -> None:
+    text = StructType().add("a.b", "long").json()
+    with pytest.raises(AskedWrongly, match=r"^the schema has a column a\.b: a name with a dot"):
+        parse_schema(text, None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (CharType(3), r"a column c of type char\(3\), which no table can have"),
+        (ArrayType(CalendarIntervalType()), r"a column c\[\] of type interval, which no table can have"),
+        (MapType(IntegerType(), StringType()), "a map c with keys of type int: they can only be strings"),
+        (MapType(StringType(), StructType()), r"a structure c\{\} without fields"),
+        (
+            ArrayType(StructType().add("d", "integer").add("D", "long")),
+            r"two fields c\[\]\.d, which neither Spark nor Delta",
+        ),
+        (StructType().add("d", StringType("UNICODE_CI")), r"a column c\.d with a collation, which no table has"),
+    ],
+)
+def test_a_type_that_no_column_can_have_is_one_sentence(kind: DataType, sentence: str) -> None:
+    with pytest.raises(AskedWrongly, match=f"the schema has {sentence}"):
+        check_types(StructType().add("id", "long").add("c", kind), "parquet")
+
+
+@pytest.mark.parametrize("kind", [TimeType(), DayTimeIntervalType()])
+def test_a_type_that_delta_does_not_know_is_one_sentence(kind: DataType) -> None:
+    fields = StructType().add("c", kind)
+    check_types(fields, "parquet")
+    with pytest.raises(AskedWrongly, match=r"a column c of type .*, which Delta does not know: string would hold it"):
+        check_types(fields, "delta")
+
+
+def test_types_that_avro_and_json_give_are_possible() -> None:
+    plain = (
+        "boolean byte short integer long float double decimal(38,18) string binary date timestamp timestamp_ntz void"
+    )
+    fields = StructType()
+    for at, kind in enumerate(plain.split()):
+        fields = fields.add(f"c{at}", kind)
+    for format in ("parquet", "delta"):
+        check_types(StructType().add("m", MapType(StringType(), ArrayType(fields))), format)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_twice"),
+    [
+        ('{"a": 1, "b": {"a": 2}}', False),
+        ('{"a": 1, "a": 1}', True),
+        ('[{"b": [{"a": 1, "a": 2}]}]', True),
+        ('{"a": 1, "a": 2', False),
+        ("no JSON", False),
+        ("[" * 100_000, False),
+    ],
+)
+def test_json_that_names_a_field_twice_is_known(text: str, is_twice: bool) -> None:
+    assert names_twice(text) is is_twice
 
 
 def test_a_sample_has_the_first_rows_of_a_partition_and_reads_no_more() -> None:

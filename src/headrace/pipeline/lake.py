@@ -15,6 +15,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.client import Admin
 from headrace.client.outside import Outside
 from headrace.pipeline import schemas, session
+from headrace.pipeline.column_types import check_types
 from headrace.pipeline.dead_letter_topic import create_dead_letter_topic
 from headrace.pipeline.dead_letters import DeadLetters
 from headrace.pipeline.delta_table import DeltaTable
@@ -90,6 +91,7 @@ class _Lake:
     def run(self, stop: threading.Event) -> LakeResult:
         began_ms = self._clock.monotonic_ms()
         schema = self._schema()
+        check_types(schema.fields, self._options.format)
         self._result.schema = schema.ddl()
         parsing = Parsing(schema, self._options.event_time, self._options.avro_header)
         schemas.keep(Records(self._place), schema)

@@ -5,11 +5,11 @@ It is kept beside the table: what was inferred once is not inferred otherwise af
 
 import json
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from headrace.pipeline.avro import avro_type
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 KEPT = "schema"
 META = ("_key", "_topic", "_partition", "_offset", "_timestamp")
 EVENT_DATE = "event_date"
+CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
 class ValueSchema(NamedTuple):
@@ -46,16 +47,18 @@ def parse_schema(text: str, spark: SparkSession | None) -> ValueSchema:
         return checked(ValueSchema(avro_type(text), text))
     if isinstance(told, dict) and told.get("type") == "struct":
         try:
-            return checked(ValueSchema(StructType.fromJson(told)))
+            fields = StructType.fromJson(told)
         except (KeyError, TypeError, ValueError, PySparkException) as error:
             raise AskedWrongly(f"the schema is no JSON of Spark's: {_first_line(error)}") from None
+        return checked(ValueSchema(fields))
     if told is not None:
         raise AskedWrongly('the schema is JSON, but neither Avro ("type": "record") nor Spark\'s ("type": "struct")')
     assert spark is not None
     try:
-        return checked(ValueSchema(_of_ddl(text.strip())))
+        fields = _of_ddl(text.strip())
     except (PySparkException, ValueError) as error:
         raise AskedWrongly(f"the schema is no DDL such as 'id long, name string': {_first_line(error)}") from None
+    return checked(ValueSchema(fields))
 
 
 def _of_ddl(text: str) -> StructType:
@@ -92,13 +95,52 @@ def inferred(spark: SparkSession, bootstrap: str, topics: tuple[str, ...], rows:
     texts = [bytes(row.value).decode(errors="replace") for row in sample]
     if not texts:
         raise PipelineFailed(f"{', '.join(topics)} has no record to infer a schema from: give --schema FILE")
-    frame = spark.read.option("columnNameOfCorruptRecord", "_corrupt").json(spark.sparkContext.parallelize(texts, 1))
-    fields = [field for field in frame.schema.fields if field.name != "_corrupt"]
+    usable = [text for text in texts if not names_twice(text)]
+    fields = [field for field in _fields_of(spark, usable) if field.name != "_corrupt"]
     if not fields:
         raise PipelineFailed(
-            f"none of {len(texts)} sampled records of {', '.join(topics)} is a JSON object: give --schema FILE"
+            f"none of {len(texts)} sampled records of {', '.join(topics)} is a JSON object that names each field once: "
+            "give --schema FILE"
         )
-    return checked(ValueSchema(StructType(fields)))
+    try:
+        return checked(ValueSchema(StructType(fields)))
+    except AskedWrongly as wrong:
+        raise AskedWrongly(
+            f"in a sample of {', '.join(topics)} {wrong}: give --schema FILE with the columns that the table is to have"
+        ) from None
+
+
+def _fields_of(spark: SparkSession, texts: list[str]) -> list[StructField]:
+    """Where Spark does not look at case, it may infer one column of two such names, and the values of the other one are
+    lost."""
+    before = str(spark.conf.get(CASE_SENSITIVE))
+    spark.conf.set(CASE_SENSITIVE, "true")
+    try:
+        reader = spark.read.option("columnNameOfCorruptRecord", "_corrupt")
+        return reader.json(spark.sparkContext.parallelize(texts, 1)).schema.fields
+    finally:
+        spark.conf.set(CASE_SENSITIVE, before)
+
+
+def names_twice(text: str) -> bool:
+    """Whether an object of the JSON has two fields of one name: Spark would infer two columns, and one such record of
+    the sample would be in the way of all others."""
+
+    def look(pairs: list[tuple[str, Any]]) -> None:
+        if len({name for name, _ in pairs}) < len(pairs):
+            raise _NamesTwice
+
+    try:
+        json.loads(text, object_pairs_hook=look)
+    except _NamesTwice:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+class _NamesTwice(Exception):
+    pass
 
 
 def first_rows(rows: int) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":

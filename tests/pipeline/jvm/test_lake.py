@@ -373,6 +373,43 @@ def test_a_schema_is_inferred_from_all_topics_and_partitions(
     assert (result.rows, result.schema) == (22, "x bigint, y bigint, z bigint")
 
 
+def test_a_sampled_record_that_names_a_field_twice_is_in_nobodys_way(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    fill(broker.bootstrap, topic, [b'{"id": 0, "id": 1}', b'{"id": 2, "in": {"x": 1}}', b'{"in": {"x": 1, "x": 2}}'])
+    result = run()
+    assert (result.rows, result.schema) == (3, "id bigint, in struct<x:bigint>")
+    rows = table(tmp_path / "table", "parquet").select(["id", "in"]).to_pylist()
+    assert {"id": 1, "in": None} in rows and {"id": None, "in": {"x": 2}} in rows
+
+
+def test_names_that_differ_in_case_alone_need_a_schema(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
+) -> None:
+    fill(broker.bootstrap, topic, [b'{"id": 1}', b'{"ID": 2}'])
+    with pytest.raises(AskedWrongly, match=f"in a sample of {topic} the schema has two columns .* give --schema FILE"):
+        run()
+    assert run(schema="id long").rows == 2
+
+
+def test_nested_names_that_differ_in_case_alone_need_a_schema(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str
+) -> None:
+    fill(broker.bootstrap, topic, [b'{"in": {"x": 1}}', b'{"in": {"X": 2}}'])
+    with pytest.raises(AskedWrongly, match=r"two fields in\.X, which neither Spark nor Delta tells apart"):
+        run()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_type_that_no_table_can_have_is_refused_before_it_is_kept(
+    run: Callable[..., LakeResult], broker: BrokerProcess, topic: str, format: str
+) -> None:
+    fill(broker.bootstrap, topic, orders(0, 4))
+    with pytest.raises(AskedWrongly, match=r"a column who of type char\(3\), which no table can have"):
+        run(schema="id long, who char(3)", format=format)
+    assert run(schema="id long, who string", format=format).rows == 4
+
+
 def test_what_was_half_done_when_a_checkpoint_was_moved_is_done_once(
     run: Callable[..., LakeResult],
     broker: BrokerProcess,
