@@ -8,6 +8,7 @@ import pytest
 
 from headrace.cli import pipeline_bar
 from headrace.pipeline.lake_progress import LakeProgress, ProgressClock
+from headrace.pipeline.lake_sink import LakeResult
 
 
 def told(batch: int, start: Any, end: Any, latest: Any) -> dict[str, Any]:
@@ -72,6 +73,13 @@ def test_another_kind_of_source_tells_nothing() -> None:
     assert ProgressClock(0.0).told(told(0, None, "rate 7", None), 1.0) is None
 
 
+def test_of_a_batch_that_is_done_again_no_lag_is_told_and_then_that_of_the_backlog() -> None:
+    clock = ProgressClock(100.0, lambda offsets: dict.fromkeys(offsets, 7200.0))
+    assert clock.told(told(7, {"t": {"0": 10}}, {"t": {"0": 30}}, None), 101.0) is None
+    next_ = clock.told(told(8, {"t": {"0": 30}}, {"t": {"0": 50}}, {"t": {"0": 110}}), 102.0)
+    assert next_ is not None and (next_.rows, next_.lag_rows, next_.lag_s, next_.rows_per_s) == (40, 60, 7200.0, 20.0)
+
+
 class Screen(StringIO):
     def isatty(self) -> bool:
         return True
@@ -83,6 +91,20 @@ def test_a_stream_that_waits_for_its_first_record_is_not_said_to_start(monkeypat
     with pipeline_bar.LakeBar() as bar:
         bar.began()
     assert "waits for its first batch" in screen.getvalue()
+
+
+def test_a_stream_that_has_written_something_is_not_said_to_wait_for_its_first_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    screen = Screen()
+    monkeypatch.setattr(sys, "stderr", screen)
+    with pipeline_bar.LakeBar() as bar:
+        bar.began()
+        bar.committed(LakeResult("t", "parquet", rows=7))
+        assert bar._bar is not None and bar._bar.tasks[0].fields["told"] == "" and bar._bar.tasks[0].completed == 7
+        bar.progressed(LakeProgress(3, 9, 5.0, 5, 3.2, 14.0))
+        bar.committed(LakeResult("t", "parquet", rows=9))
+        assert bar._bar.tasks[0].fields["told"].startswith("5 rows/s")
 
 
 def test_people_who_wait_see_speed_lag_and_end() -> None:

@@ -36,9 +36,8 @@ class Heard:
             "h:1",
             on_lag=self.lags.append,
             commit=self._commit,
-            ages=lambda _bootstrap, _offsets: {},
             now_s=lambda: self.now_s,
-            **settings,
+            **{"ages": lambda _bootstrap, _offsets: {}, **settings},
         )
 
     def _commit(self, bootstrap: str, group: str, offsets: Any) -> None:
@@ -166,9 +165,18 @@ def test_a_partition_that_several_sources_of_a_query_read_is_read_as_far_as_the_
     assert heard.lags[-1].records == 6
 
 
+def test_of_a_batch_that_is_done_again_nobody_knows_the_lag_but_how_far_it_has_read() -> None:
+    """It is not 0, as which it was told; and what comes with the next batch was there before."""
+    heard = Heard(ages=lambda _bootstrap, offsets: dict.fromkeys(offsets, 3600.0))
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None))
+    assert heard.committed == [("h:1", "q", {T0: 5})] and not heard.lags
+    heard.listener.onQueryProgress(progress('{"t":{"0":6}}', '{"t":{"0":9}}'))
+    assert (heard.lags[-1].records, heard.lags[-1].seconds) == (3, 3600.0)
+
+
 def test_names_are_told_as_prometheus_reads_them() -> None:
     heard = Heard()
-    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None, name='Größe "\\" \n'))
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', '{"t":{"0":5}}', name='Größe "\\" \n'))
     assert 'query="Größe \\"\\\\\\" \\n"' in heard.listener.prometheus()
 
 
@@ -194,7 +202,7 @@ def test_sources_of_other_kinds_and_refused_commits_do_not_disturb() -> None:
         heard.listener.onQueryProgress(progress(other, other))
     assert heard.committed == []
     heard.refuses = True
-    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', None))
+    heard.listener.onQueryProgress(progress('{"t":{"0":5}}', '{"t":{"0":5}}'))
     assert heard.lags[-1].records == 0
 
 

@@ -16,6 +16,7 @@ class LakeBar:
         self._bar: rich.progress.Progress | None = None
         self._task: rich.progress.TaskID | None = None
         self._rows = 0
+        self._is_told = False
 
     def __enter__(self) -> "LakeBar":
         if sys.stderr.isatty():
@@ -36,11 +37,12 @@ class LakeBar:
 
     def progressed(self, progress: "LakeProgress") -> None:
         self._rows = progress.rows
+        self._is_told = True
         self._show(progress.rows, progress.rows + progress.lag_rows, told(progress))
 
     def committed(self, result: "LakeResult") -> None:
         self._rows = max(self._rows, result.rows + result.dead_letters)
-        self._show(self._rows, None, None)
+        self._show(self._rows, None, None if self._is_told else "")
 
     def _show(self, rows: int, total: int | None, text: str | None) -> None:
         if self._bar is None or self._task is None:

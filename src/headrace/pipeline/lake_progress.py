@@ -57,17 +57,18 @@ class ProgressClock:
                 yield progress
 
     def told(self, progress: Mapping[str, Any], now_s: float, may_ask: bool = True) -> LakeProgress | None:
-        """None if it says nothing of offsets."""
+        """None if it says nothing of offsets, or not how far topics go, as Spark does of a batch that is done again."""
         read: dict[TopicPartition, int] = {}
         latest: dict[TopicPartition, int] = {}
         for source in progress["sources"]:
             start, end = _offset(source.get("startOffset")), _offset(source.get("endOffset"))
             read.update(end.offsets)
-            latest.update({**end.offsets, **_offset(source.get("latestOffset")).offsets})
+            if newest := _offset(source.get("latestOffset")).offsets:
+                latest.update({**end.offsets, **newest})
             for one, offset in end.offsets.items():
                 begin = end.begin_of(one, start)
                 self._first.setdefault(one, offset if begin is None else begin)
-        if not read:
+        if not latest:
             return None
         if not self._seen:
             self._seen.append((self.started_s, 0))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
@@ -18,7 +19,7 @@ from headrace.pipeline.guard import Guard
 from headrace.pipeline.lake_options import LakeOptions
 from headrace.pipeline.lake_progress import LakeProgress
 from headrace.pipeline.offset_log import plan_of
-from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
+from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
 from headrace.pipeline.parsing import REASON, Parsing
 from headrace.pipeline.place import Records, StoreUnavailable
 from headrace.pipeline.schemas import EVENT_DATE
@@ -102,6 +103,11 @@ class LakeSink:
         except OWN_ERRORS as error:
             self.failure = error
             raise
+        except Py4JError as error:
+            # Of a query that is stopped Spark looks for the reason in all that Python told, with a regex that runs out
+            # of stack over the traces of a cancelled job: whoever pressed Ctrl-C would see a thousand lines of that.
+            self.failure = PipelineFailed(sentence_of(error))
+            raise self.failure from None
 
     def _write(self, batch: DataFrame, batch_id: int) -> None:
         assert self._query is not None and self._table is not None and self.dead_letters is not None

@@ -108,9 +108,11 @@ class GroupListener(StreamingQueryListener):
         for source in progress.sources:
             end = _offset(source.endOffset)
             if end is not None:
-                newest = _offset(source.latestOffset) or end
-                for one, offset in newest.offsets.items():
+                # Of a batch that is done again Spark does not say how far its topics go: nobody knows the lag then.
+                told = _offset(source.latestOffset)
+                for one, offset in told.offsets.items() if told is not None else ():
                     latest[one] = max(offset, latest.get(one, offset))
+                newest = told or end
                 # What is not read any more has its place still, and its topic may be gone. Of sources that read the
                 # same, one may be behind the others.
                 for one in end.offsets.keys() & newest.offsets.keys():
@@ -121,11 +123,13 @@ class GroupListener(StreamingQueryListener):
             self._commit(self._bootstrap, group, read)
         except KafkaError as error:  # who watches the lag hears of it late; the query has nothing of it
             log.warning("the offsets of group %s were not committed: %s", group, error)
+        if not latest:
+            return
         clock = self._clocks.setdefault(str(progress.id), LagClock(self._ages))
-        told = QueryLag(query, group, progress.batchId, clock.lag(read, latest, self._now_s()))
-        self._lags[str(progress.id)] = told
+        lag = QueryLag(query, group, progress.batchId, clock.lag(read, latest, self._now_s()))
+        self._lags[str(progress.id)] = lag
         if self._on_lag is not None:
-            self._on_lag(told)
+            self._on_lag(lag)
 
 
 def _quoted(text: str) -> str:
