@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from typing import cast
 
 from demo.evidence import Acked
 from demo.orders import CLOSING_STEP, Order, encode, order
@@ -12,6 +14,7 @@ from headrace.core.murmur2 import partition_for
 
 TICK_S = 0.05
 LINGER_MS = 50
+ABANDONED_S_MAX = 5.0
 
 
 class Shop:
@@ -28,6 +31,7 @@ class Shop:
         self._loss: BaseException | None = None
         self._under_way: set[int] = set()
         self._closing = threading.Event()
+        self._selling: tuple[asyncio.AbstractEventLoop, asyncio.Task[None]] | None = None
         self._thread = threading.Thread(target=self._run, name="shop", daemon=True)
         self._thread.start()
 
@@ -37,6 +41,14 @@ class Shop:
         self._thread.join()
         if self.failure is not None:
             raise self.failure
+
+    def abandon(self) -> None:
+        """For who does not wait for its orders: what is left of it when the process ends, Python complains of."""
+        if self._selling is not None:
+            loop, selling = self._selling
+            with suppress(RuntimeError):  # it has just ended by itself
+                loop.call_soon_threadsafe(selling.cancel)
+        self._thread.join(ABANDONED_S_MAX)
 
     def under_way(self, partition: int, since: int) -> int:
         """How many orders for it, of that number or a higher one, are sent and not acknowledged yet."""
@@ -50,6 +62,7 @@ class Shop:
             self.failure = failure
 
     async def _sell(self) -> None:
+        self._selling = asyncio.get_running_loop(), cast("asyncio.Task[None]", asyncio.current_task())
         async with Producer(self._bootstrap, acks="all", linger_ms=LINGER_MS) as producer:
             number, began_s = 0, self._now_s()
             while not self._closing.is_set():

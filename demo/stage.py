@@ -106,6 +106,8 @@ class Stage:
 
     def end(self) -> None:
         """Whatever became of it, nothing stays."""
+        if self.shop is not None:
+            self.shop.abandon()
         self.owners.end()
         if self.queries is not None:
             self.queries.kill()

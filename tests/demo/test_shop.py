@@ -70,5 +70,22 @@ def test_the_shop_is_never_too_far_ahead_of_an_order_that_is_not_acknowledged(mo
     assert sorted(one.number for one in opened.acked) == sent
 
 
+def test_a_shop_that_is_abandoned_ends_though_an_order_is_never_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+
+    class Deaf(Producer):
+        async def flush(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(shop, "Producer", lambda *_, **__: Deaf(sent))
+    opened, deadline = Shop("nowhere", time.monotonic), time.monotonic() + WAIT_S_MAX
+    while len(sent) <= HELD_BACK:
+        assert time.monotonic() < deadline, sent
+        time.sleep(0.01)
+    opened.abandon()
+    assert not opened._thread.is_alive()
+    opened.abandon()
+
+
 def test_no_order_that_the_shop_may_be_ahead_of_is_late() -> None:
     assert LATE_S >= AHEAD_MAX + 2 * ORDERS_PER_S
