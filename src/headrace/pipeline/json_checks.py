@@ -1,7 +1,7 @@
 """What Spark's JSON parser changes or leaves out without a word, found again: such a record is no row.
 
 It rounds decimals, makes numbers that are too large infinite, or negative, or times of the year 55840, takes the first
-of several values, replaces bytes that are no UTF-8, and gives nulls where the schema allows none.
+of several values, replaces bytes that are no UTF-8 and halves of characters, and gives nulls where none is allowed.
 """
 
 from collections.abc import Callable
@@ -32,6 +32,12 @@ FIRST_DAY, LAST_TIME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
 OBJECT_AT_END = r"\}\s*\z"
 TWO_ENDS = r"(?s)\}.*\}"
 """Only then can an object end before the text does, and is it worth while to look."""
+MAYBE_HALF = r"\\u[dD][89a-fA-F]"
+HALF = (
+    r"(?<!\\)(?:\\\\)*\\u[dD][89abAB][\da-fA-F]{2}(?!\\u[dD][c-fC-F])"
+    r"|(?<!\\)(?<!\\u[dD][89abAB][\da-fA-F]{2})(?:\\\\)*\\u[dD][c-fC-F]"
+)
+"""One surrogate without the other, as who cuts a text between them writes it. Spark makes a question mark of it."""
 SAYS_INFINITE = r'[:,\[]\s*"?[+-]?INF(inity)?\b|[:,\[]\s*"?[+-]?Infinity\b'
 NO_NUMBER = r"[+-]?(NaN|Infinity|INF)"
 WITH_EXPONENT = r"^[+-]?\d*(?:\.(\d*?)0*)?[eE]([+-]?\d+)$"
@@ -66,6 +72,7 @@ def _as_read(kind: DataType) -> DataType:
 def is_wrong(text: Column, parsed: Column, fields: StructType) -> Column:
     """Whether the text is more than one object, or `parsed`, read of it `as_text`, not what the fields allow."""
     found = [~f.is_valid_utf8(text), ~text.rlike(OBJECT_AT_END), text.rlike(TWO_ENDS) & ~_is_one_value(text)]
+    found.append(text.rlike(MAYBE_HALF) & text.rlike(HALF))
     found += [one for one in (anywhere(parsed, fields, _is_inexact),) if one is not None]
     infinite = anywhere(parsed, fields, _is_infinite)
     if infinite is not None:

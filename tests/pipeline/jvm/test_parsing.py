@@ -76,6 +76,22 @@ def rows(spark: SparkSession, schema: ValueSchema, values: list[bytes]) -> list[
             },
             [],
         ),
+        (
+            "string",
+            {
+                rb'"\ud83d\ude00\uD83D\uDE00"': "😀😀",
+                rb'"\\ud83d \\\\ude00"': r"\ud83d \\ude00",
+                rb'"\ue000\ud7ff"': "\ue000\ud7ff",
+            },
+            [
+                rb'"cut \ud83d"',
+                rb'"\ud83d \ude00"',
+                rb'"\uDE00\uD83D"',
+                rb'"\\\uD83D"',
+                rb'"\ud83d\ude00\udE00"',
+                rb'"\ud83d\ud83d\ude00"',
+            ],
+        ),
         ("string", {'"ä }{ \\ud83d\\ude00"'.encode(): "ä }{ 😀", b'"}"': "}"}, [b'"\xff\xfe"', b'"\xc3"']),
         (
             "struct<s:string,a:array<struct<d:double,n:decimal(20,18)>>>",
