@@ -21,13 +21,16 @@ class Guard:
         self._app_start_ms = app_start_ms
         self._at: Door = door()
         self._claims: DriverClaims = self._at.call(DriverClaims)
+        self._run_id: str | None = None
 
     def check(self, query_id: str, run_id: str, batch_id: int) -> None:
         """NewerDriver, MovedCheckpoint: this driver is to stop."""
         if not offers_groups(self._at, self._bootstrap):
             return
-        group = Group(self._scope.name, query_id, batch_id, run_id)
-        driver = Driver(host_name(socket.gethostname()), run_id, self._app_start_ms)
+        # A query that is started again in this process is the same driver's, and keeps what that has claimed.
+        self._run_id = self._run_id or run_id
+        group = Group(self._scope.name, query_id, batch_id, self._run_id)
+        driver = Driver(host_name(socket.gethostname()), self._run_id, self._app_start_ms)
         self._at.run(self._check(groups_of(self._at, self._bootstrap), group, driver))
 
     async def _check(self, groups: CommitGroups, group: Group, driver: Driver) -> None:

@@ -27,7 +27,7 @@ from headrace.pipeline.lake_progress import ProgressClock
 from headrace.pipeline.lake_sink import LakeResult as LakeResult
 from headrace.pipeline.lake_sink import LakeSink
 from headrace.pipeline.lake_sink import Watcher as Watcher
-from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
+from headrace.pipeline.outcome import AskedWrongly, Overtaken, PipelineFailed, sentence_of
 from headrace.pipeline.parquet_table import ParquetTable
 from headrace.pipeline.parsing import SOURCE, Parsing, table_schema
 from headrace.pipeline.place import Place, Records
@@ -40,8 +40,10 @@ LOOK_S = 0.5
 REACH_MS_MAX = 10_000
 TOO_SLOW = "Python worker failed to connect back"
 """Spark gives a new process of Python ten seconds, whatever else the machine does, and nothing changes that."""
+ANOTHER_PLANNED = "CONCURRENT_STREAM_LOG_UPDATE"
+"""What Spark says to the driver that comes later with a batch of the same number."""
 STARTS = 5
-"""Of a query that could not be started for that."""
+"""Of a query that could not be started for that, or that another driver overtook meanwhile."""
 
 
 def run(
@@ -125,12 +127,24 @@ class _Lake:
             try:
                 return self._wait(query, sink, stop)
             except PipelineFailed as failed:
-                if TOO_SLOW not in str(failed) or not starts_left:
+                if not starts_left:
                     raise
-                self._watcher.said("the machine is too busy for Spark to start Python in 10 s; once more")
+                if TOO_SLOW in str(failed):
+                    self._watcher.said("the machine is too busy for Spark to start Python in 10 s; once more")
+                elif self._is_overtaken(failed):
+                    # The older one hears of it at its next batch; what it has done until then is in the checkpoint.
+                    assert self._guard is not None
+                    self._guard.check(str(query.id), str(query.runId), 0)
+                    self._watcher.said("another driver works on this checkpoint, and is taken over from; once more")
+                else:
+                    raise
             finally:
                 query.stop()
         raise AssertionError
+
+    def _is_overtaken(self, failed: PipelineFailed) -> bool:
+        """Only a driver that has written nothing yet is the newer one."""
+        return not self._result.batches and (isinstance(failed, Overtaken) or ANOTHER_PLANNED in str(failed))
 
     def close(self) -> None:
         if self._guard is not None:

@@ -18,8 +18,8 @@ from headrace.pipeline.files import WRITTEN, Written, writer
 from headrace.pipeline.guard import Guard
 from headrace.pipeline.lake_options import LakeOptions
 from headrace.pipeline.lake_progress import LakeProgress
-from headrace.pipeline.offset_log import plan_of
-from headrace.pipeline.outcome import AskedWrongly, PipelineFailed, sentence_of
+from headrace.pipeline.offset_log import is_planned, plan_of
+from headrace.pipeline.outcome import AskedWrongly, Overtaken, PipelineFailed, sentence_of
 from headrace.pipeline.parsing import REASON, Parsing
 from headrace.pipeline.place import Records, StoreUnavailable
 from headrace.pipeline.schemas import EVENT_DATE
@@ -80,6 +80,8 @@ class LakeSink:
     failure: Exception | None = None
     _query: StreamingQuery | None = None
     _table: Table | None = None
+    _is_first: bool = True
+    """No batch of the query has come since it was started."""
     _is_started: threading.Event = field(default_factory=threading.Event)
     _small: dict[str, int] = field(default_factory=dict)
     """Files of the days that this run has written to; about, since others may write there too."""
@@ -94,6 +96,8 @@ class LakeSink:
         """Batches wait until it is known whose they are."""
         self._query = query
         self._table = table
+        self._is_first = True
+        self.failure = None
         self._is_started.set()
 
     def write(self, batch: DataFrame, batch_id: int) -> None:
@@ -113,10 +117,13 @@ class LakeSink:
         assert self._query is not None and self._table is not None and self.dead_letters is not None
         self.guard.check(str(self._query.id), str(self._query.runId), batch_id)
         plan = plan_of(batch.sparkSession, self.options.checkpoint_location(), batch_id)
-        if not self.result.batches and not self.result.skipped_batches:
+        if self._is_first:
             self._check_known(str(self._query.id), batch_id)
             self._claim_topics(str(self._query.id))
+            if is_planned(batch.sparkSession, self.options.checkpoint_location(), batch_id + 1):
+                raise Overtaken(f"another driver works on this checkpoint, and has gone on to batch {batch_id + 1}")
             self._check_not_older(batch_id, plan)
+            self._is_first = False
         if self._table.has(batch_id):
             self.result.skipped_batches += 1
             return

@@ -22,6 +22,10 @@ class PipelineFailed(Exception):
     """It could not be done."""
 
 
+class Overtaken(PipelineFailed):
+    """By another driver on the same checkpoint, which had gone on before it knew of this one."""
+
+
 def sentence_of(error: BaseException) -> str:
     """What went wrong in one of Spark's processes: Spark tells it with the traces of all that were involved."""
     text = str(error).partition(_QUERY)[0]

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from headrace.client.commit_group import Last
 from headrace.errors import KafkaError
 from headrace.pipeline import delta_table, lake
+from headrace.pipeline.guard import Guard
 from headrace.pipeline.lake import LakeOptions, LakeProgress, LakeResult, Watcher
 from headrace.pipeline.outcome import AskedWrongly, PipelineFailed
 from headrace.pipeline.parquet_table import ParquetTable
@@ -288,6 +289,54 @@ def test_a_driver_stops_when_a_newer_one_has_taken_over(
         at.run(claims.close())
     assert ids(place, "parquet") == list(range(10))
     assert run().rows == 10 and ids(place, "parquet") == list(range(20))
+
+
+@pytest.mark.parametrize("is_planning", [True, False], ids=["plans-a-batch", "does-one-again"])
+def test_a_newer_driver_goes_on_when_the_older_one_was_faster(
+    run: Callable[..., LakeResult],
+    broker: BrokerProcess,
+    topic: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    is_planning: bool,
+) -> None:
+    """It was at work when the newer one began: it has the next batch in the checkpoint before it hears of that."""
+    fill(broker.bootstrap, topic, orders(0, 4), partitions=2)
+    query_id = run().query_id
+    fill(broker.bootstrap, topic, orders(4, 8), partitions=2)
+    place = tmp_path / "table"
+    planned = place / "_headrace" / "checkpoint" / "offsets"
+    wait, check = lake._Lake._wait, Guard.check
+    said: list[str] = []
+
+    def loses_once(one: Any, *what: Any) -> bool:
+        if is_planning and not said:
+            raise PipelineFailed(f"[{lake.ANOTHER_PLANNED}] Concurrent update to the log")
+        return wait(one, *what)
+
+    def is_late_once(one: Any, query_id: str, run_id: str, batch_id: int) -> None:
+        if not is_planning and not said and batch_id:
+            shutil.copy(planned / "1", planned / "2")
+        check(one, query_id, run_id, batch_id)
+
+    def tell(text: str) -> None:
+        said.append(text)
+        (planned / "2").unlink(missing_ok=True)
+
+    monkeypatch.setattr(lake._Lake, "_wait", loses_once)
+    monkeypatch.setattr(Guard, "check", is_late_once)
+    at = Door()
+    claims = at.call(DriverClaims)
+    group = Group(scope_of(None, str(planned.parent), str(place)).name, query_id, 1, "older-run")
+    older = Driver("host-a", "older-run", 1)
+    at.run(claims.take(broker.bootstrap, group, older, Last(-1, None)))
+    try:
+        assert run(Watcher(said=tell)).rows == 4
+        assert said == ["another driver works on this checkpoint, and is taken over from; once more"]
+        assert not at.run(claims.holds(broker.bootstrap, group, older))
+    finally:
+        at.run(claims.close())
+    assert ids(place, "parquet") == list(range(8))
 
 
 def test_a_table_is_not_written_twice_by_a_query_that_lost_its_checkpoint(
