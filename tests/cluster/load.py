@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as RdPartition
 
 from headrace.model import TopicPartition
 from headrace.sim.history import Acked, Event, Final, GivenUp, History, Read, Sent, Unhandled
+from tests.cluster.ends import end_of
 from tests.servers.java import java
 
 OUTSTANDING_MAX = 200
@@ -243,7 +244,7 @@ def read_everything(bootstrap: str, topic: str, partitions: int, history: Histor
     """What is there in the end."""
     quiet = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "log_level": 2}
     consumer = Consumer({**quiet, "auto.offset.reset": "error"})
-    ends = [consumer.get_watermark_offsets(RdPartition(topic, at), timeout=30)[1] for at in range(partitions)]
+    ends = [end_of(consumer, RdPartition(topic, at)) for at in range(partitions)]
     consumer.assign([RdPartition(topic, at, 0) for at in range(partitions)])
     left, deadline = sum(ends), time.monotonic() + END_S_MAX
     while left > 0:

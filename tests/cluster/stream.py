@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from confluent_kafka import KafkaError, Message, TopicPartition
 
+from tests.cluster.ends import end_of
 from tests.interop.clients.confluent import Confluent
 
 PARTITIONS = 3
@@ -48,7 +49,7 @@ class Stream:
         numbers: dict[int, list[int]] = defaultdict(list)
         consumer = self.confluent.consumer()
         partitions = [TopicPartition(self.topic, partition, 0) for partition in range(PARTITIONS)]
-        count = sum(consumer.get_watermark_offsets(partition, timeout=30)[1] for partition in partitions)
+        count = sum(end_of(consumer, partition) for partition in partitions)
         consumer.close()
         for record in self.confluent.consume(self.topic, PARTITIONS, count):
             numbers[record.partition].append(int(record.value))

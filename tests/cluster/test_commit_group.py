@@ -16,6 +16,7 @@ from headrace.core.internal_topics import TRANSACTION_STATE, partition_of
 from headrace.core.transactional_id import query_key
 from headrace.sim.batches import TOPIC, Row, row_of, rows_of
 from tests.cluster.batch_driver import PARTITIONS, QUERY, SCOPE, last_of
+from tests.cluster.ends import end_of
 from tests.servers.cluster import HeadraceCluster
 
 BATCHES = 60
@@ -120,7 +121,7 @@ def _committed(bootstrap: str) -> list[Row]:
     settings = {"bootstrap.servers": bootstrap, "group.id": "none"}
     partitions = [TopicPartition(TOPIC, index, 0) for index in range(PARTITIONS)]
     everything = Consumer({**settings, "isolation.level": "read_uncommitted"})
-    ends = [everything.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
+    ends = [end_of(everything, partition) for partition in partitions]
     everything.close()
     consumer = Consumer({**settings, "isolation.level": "read_committed"})
     found: list[Row] = []
@@ -129,7 +130,7 @@ def _committed(bootstrap: str) -> list[Row]:
         for message in consumer.consume(1_000, timeout=0.5):
             if message.error() is None:
                 found.append(row_of(message.value() or b""))
-        stable = [consumer.get_watermark_offsets(partition, timeout=60)[1] for partition in partitions]
+        stable = [end_of(consumer, partition) for partition in partitions]
         return stable == ends and len(found) >= len(ROWS)
 
     try:
