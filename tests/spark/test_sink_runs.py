@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from headrace import own
-from headrace.spark.driver_claims import OWN_GROUP, NewerDriver, OlderCheckpoint
+from headrace.spark.driver_claims import OWN_GROUP, DriverAhead, NewerDriver, OlderCheckpoint
 from headrace.spark.scope import MovedCheckpoint, scope_of
 from headrace.testing import Cluster
 from tests.spark.filling import make_topic
@@ -120,7 +120,7 @@ def test_only_the_first_batch_of_a_run_and_the_last_one_written_can_have_been_wr
     one, behind, two = query("run1"), query("run2"), query("run3")
     for batch_id in range(3):
         one.commit(one.batch(batch_id), batch_id)
-    with pytest.raises(OlderCheckpoint, match=r"batch 1 of .* comes, and batch 2 was written before, by run run1"):
+    with pytest.raises(DriverAhead, match=r"run run1 on .* has written batch 2 of .* while this one was at batch 1"):
         behind.commit(behind.batch(1), 1)
     with pytest.raises(NewerDriver):
         one.commit(one.batch(3), 3)

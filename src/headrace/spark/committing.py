@@ -10,7 +10,7 @@ from headrace.client.errors import NotReachable, TimedOut
 from headrace.core.commit_group import ABORTED
 from headrace.errors import ErrorCode, KafkaError
 from headrace.spark.door import door
-from headrace.spark.driver_claims import Driver, DriverClaims, OlderCheckpoint
+from headrace.spark.driver_claims import Driver, DriverAhead, DriverClaims, OlderCheckpoint
 from headrace.spark.kept import claims_of, groups_of, offers_groups
 from headrace.spark.messages import Written
 from headrace.spark.run_name import RunName, host_name, read_run_name, write_of
@@ -153,7 +153,7 @@ async def _commit(
     name = RunName(driver.run_id, driver.host, write_of(handles), before)
     decided = await _decide(groups, group, str(name), handles, options.transaction_ms_max)
     if decided.already:
-        _check_who_did(decided, group, name, is_first)
+        _check_who_did(decided, group, name, is_first, claims.displaced(options.bootstrap, group))
     if claims.is_place_due(options.bootstrap, group):
         await keep_place(groups, options.scope(), group.query_id)
 
@@ -180,13 +180,15 @@ async def _decide(
         ) from refused
 
 
-def _check_who_did(decided: Decided, group: Group, mine: RunName, is_first: bool) -> None:
+def _check_who_did(decided: Decided, group: Group, mine: RunName, is_first: bool, displaced: Driver | None) -> None:
     """Of a batch that had been committed before. That is well if this very call did it, whose answer was lost, or if it
     is the first one of a run, and the last that was written: Spark does a batch again of which it does not know the
     end, and no other one. Whoever lived and was displaced may have gone on meanwhile: it stops nevertheless, and who is
     started again goes on behind it."""
     did = read_run_name(decided.run_id)
     if did.run_id != mine.run_id and (not is_first or decided.last_committed > group.batch_id):
+        if is_first and displaced is not None and displaced.run_id == did.run_id:
+            raise DriverAhead(group, decided.last_committed, displaced)
         raise OlderCheckpoint(group, decided.last_committed, did)
     if did.run_id == mine.run_id and did.write != mine.write and decided.last_committed == group.batch_id:
         raise SecondWrite(group)

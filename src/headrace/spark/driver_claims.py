@@ -71,6 +71,18 @@ class OlderCheckpoint(KafkaError):
         )
 
 
+class DriverAhead(KafkaError):
+    """Another driver was at work on the same checkpoint, and did more batches while this one began with its first."""
+
+    def __init__(self, group: Group, last: int, other: Driver) -> None:
+        super().__init__(
+            ErrorCode.PRODUCER_FENCED,
+            f"another driver works on this checkpoint: run {other.run_id} on {other.host} has written batch {last} of "
+            f"query {group.query_id} while this one was at batch {group.batch_id}, and Spark lets only one of them go "
+            "on: stop that one, and start this one again. Nothing that this one wrote can be read",
+        )
+
+
 @dataclass(slots=True)
 class _Claim:
     run_id: str
@@ -78,6 +90,8 @@ class _Claim:
     stack: AsyncExitStack
     runs_before: tuple[str, ...]
     place_seen_ms: int
+    displaced: Driver | None
+    """Who was at work when this driver came."""
 
 
 class DriverClaims:
@@ -115,6 +129,11 @@ class DriverClaims:
             log.warning("query %s is not owned, and goes on without: %s", group.query_id, error)
         return last_run.runs_before(driver.run_id)
 
+    def displaced(self, bootstrap: str, group: Group) -> Driver | None:
+        """Whom this driver took the query from, if that one lived."""
+        known = self._claims.get((bootstrap, _resource(group)))
+        return None if known is None else known.displaced
+
     def is_place_due(self, bootstrap: str, group: Group) -> bool:
         """Whether it is time to ask for the place of the query again, as the caller does now."""
         known = self._claims.get((bootstrap, _resource(group)))
@@ -134,6 +153,7 @@ class DriverClaims:
         is_behind = last.batch_id >= group.batch_id and last_run.run_id != driver.run_id
         generation: int | None = None
         has_displaced = False
+        displaced: Driver | None = None
         for _ in range(TRIES):
             stack = AsyncExitStack()
             claiming = claim(
@@ -150,6 +170,7 @@ class DriverClaims:
                     if has_had_it:
                         raise NewerDriver(group.query_id, owner.host) from None
                     log.info("query %s is taken over from the driver on %s", group.query_id, owner.host)
+                    displaced = owner
                 generation = refused.generation
                 continue
             if has_had_it and is_behind:  # another one came and went again
@@ -160,7 +181,7 @@ class DriverClaims:
                 raise _older(group, last)
             await self._drop(bootstrap, resource)  # only now: one that was lost says that it has been had
             self._claims[bootstrap, resource] = _Claim(
-                driver.run_id, ownership, stack, last_run.runs_before(driver.run_id), self._now_ms()
+                driver.run_id, ownership, stack, last_run.runs_before(driver.run_id), self._now_ms(), displaced
             )
             while len(self._claims) > CLAIMS_MAX:
                 await self._drop(*next(iter(self._claims)))
