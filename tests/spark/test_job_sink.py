@@ -15,12 +15,14 @@ from headrace.client import Admin, CommitGroups, Consumer, Producer
 from headrace.client.errors import TimedOut
 from headrace.core.murmur2 import partition_for
 from headrace.errors import KafkaError
+from headrace.model import TopicPartition
 from headrace.net.peer import Peer
 from headrace.spark.data_source import HeadraceDataSource
 from headrace.spark.option_values import OptionRefused
 from headrace.spark.scope import Scope
 from headrace.spark.write_options import write_options
 from headrace.testing import Cluster
+from headrace.wire.batch import EncodedRecords
 from headrace.wire.messages.produce import ProduceRequest
 from tests.spark.filling import delete_topic, make_topic
 from tests.spark.sink_stage import SETTINGS, VALUE, Spark, batches, pickled, readable, spark, wrote
@@ -175,10 +177,21 @@ def test_more_than_the_buffer_of_a_task_is_written_too(cluster: Cluster, monkeyp
 
 
 @pytest.mark.usefixtures("spark")
-def test_batches_of_no_size_have_a_row_each_as_with_kafkas_producers(cluster: Cluster) -> None:
+def test_batches_of_no_size_have_a_row_each_as_with_kafkas_producers(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: list[int] = []
+    send = Producer.send_encoded
+
+    def noted(producer: Producer, partition: TopicPartition, records: EncodedRecords, on_lost: Any) -> None:
+        counts.append(records.record_count)
+        send(producer, partition, records, on_lost)
+
+    monkeypatch.setattr(Producer, "send_encoded", noted)
     job = sink(cluster, VALUE, **{"kafka.batch.size": "0"})
     job.commit([job.write(batches([b"1", b"2", b"3"]))])
     assert readable(cluster.bootstrap) == [b"1", b"2", b"3"]
+    assert counts == [1, 1, 1]
 
 
 @pytest.mark.usefixtures("spark")
